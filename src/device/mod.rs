@@ -1,0 +1,353 @@
+//! Devices: execute the named operators of a decoder under a [`Contract`].
+//!
+//! The seam is the single reduction (a GEMM, a norm, an attention), so that the engine, its
+//! scheduler, its caches and every relation run unchanged on any device. A device decides nothing:
+//! each operator that has launch variants takes a *launch* made by the engine's `plan()`, the only
+//! place where the batch may reach a launch.
+//!
+//! Shapes are row-major. `m` is the number of rows (tokens) of a step. 16-bit buffers hold raw bits of
+//! the contract's dtype.
+
+pub mod host;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::contract::Contract;
+use crate::contract::rope::RopeTable;
+use crate::contract::sampler::SamplerParams;
+
+/// Consecutive rows of one sequence within a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Physical block ids, logical order. Covers at least `start + len` positions.
+    pub blocks: Vec<u32>,
+    /// Position of the first row.
+    pub start: u32,
+    /// Number of rows (> 0); row `i` has position `start + i`.
+    pub len: u32,
+}
+
+/// The rows of a step: the sequences' rows one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Positions per KV block.
+    pub block_size: u32,
+    /// The sequences in row order.
+    pub sequences: Vec<Sequence>,
+}
+
+impl Layout {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.sequences.iter().map(|s| s.len as usize).sum()
+    }
+}
+
+/// Heads of an attention layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads.
+    pub q: usize,
+    /// Key/value heads; divides `q`.
+    pub kv: usize,
+    /// Elements per head; a multiple of 16.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// Columns of the fused `[q;k;v]` matrix.
+    pub fn qkv_columns(&self) -> usize {
+        (self.q + 2 * self.kv) * self.dim
+    }
+}
+
+/// How the partial sums of split reductions are executed. Never changes bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Splits {
+    /// One worker walks the splits in order and folds as it goes.
+    Walk,
+    /// Partials go to a workspace; a second pass folds them in ascending order.
+    Parallel,
+}
+
+/// How many rows share one pass over the weights. Never changes bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowTile {
+    /// A few rows: weights are decoded in registers.
+    Skinny,
+    /// Many rows: weights are decoded once to scratch and reused by each row.
+    Tiled,
+}
+
+/// Launch of a GEMM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GemmLaunch {
+    /// Row tile.
+    pub rows: RowTile,
+    /// Execution of the splits.
+    pub splits: Splits,
+    /// Cuts of K in elements, `cuts[0] = 0 .. cuts[S] = K` (CONTRACT.md section 2). Numerics.
+    pub cuts: Arc<[u32]>,
+}
+
+/// Launch of a split attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionLaunch {
+    /// Execution of the splits.
+    pub splits: Splits,
+    /// Positions per split, a multiple of the tile. Numerics.
+    pub split: u32,
+}
+
+/// Launch of an RMS norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormLaunch {
+    /// Accumulator lanes, a power of two (CONTRACT.md section 4). Numerics.
+    pub lanes: u32,
+    /// Fused with the residual add that produced its input, where the device offers that.
+    pub fused: bool,
+}
+
+/// Where the f32 result of a GEMM goes.
+pub enum GemmOutput<'a, D: Device + ?Sized> {
+    /// `out = r16(y)`.
+    Round(&'a mut D::T16),
+    /// `h = h + y`, one f32 add after the whole fold.
+    Residual(&'a mut D::F32),
+    /// `out = y` in f32 (logits).
+    Store(&'a mut D::F32),
+}
+
+/// Per-head q/k norm weights, shape `[head_dim]` each.
+pub struct QkNorm<'a, D: Device + ?Sized> {
+    /// Weight of the q norm.
+    pub q: &'a D::T16,
+    /// Weight of the k norm.
+    pub k: &'a D::T16,
+    /// Epsilon.
+    pub eps: f32,
+}
+
+/// Shape of a KV pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers.
+    pub layers: usize,
+    /// Physical blocks.
+    pub blocks: usize,
+    /// Positions per block.
+    pub block_size: usize,
+    /// KV heads.
+    pub kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+}
+
+/// Digests of one position's stored K and V in one layer (CONTRACT.md section 13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KvDigest {
+    /// Digest of K over all kv heads.
+    pub k: u64,
+    /// Digest of V over all kv heads.
+    pub v: u64,
+}
+
+/// How often each launch variant did its work; counted inside the operator's working branch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VariantCounts {
+    /// GEMM, skinny rows, walked splits.
+    pub gemm_skinny_walk: u64,
+    /// GEMM, skinny rows, parallel splits.
+    pub gemm_skinny_parallel: u64,
+    /// GEMM, tiled rows, walked splits.
+    pub gemm_tiled_walk: u64,
+    /// GEMM, tiled rows, parallel splits.
+    pub gemm_tiled_parallel: u64,
+    /// Attention, walked splits.
+    pub attention_walk: u64,
+    /// Attention, parallel splits.
+    pub attention_parallel: u64,
+    /// Norms fused with the preceding residual.
+    pub norm_fused: u64,
+    /// Norms on their own.
+    pub norm_plain: u64,
+    /// GEMM folds executed with two or more partials.
+    pub gemm_folds: u64,
+    /// Attention rows whose fold merged two or more kept splits.
+    pub attention_folds: u64,
+    /// Attention sequences whose first tile did not start at the chunk's first row.
+    pub attention_tile_before_chunk: u64,
+}
+
+/// A device and the counters of one execution. Buffers are shared between instances of one device.
+pub trait Device: Sized {
+    /// f32 buffer.
+    type F32: Send + Sync;
+    /// 16-bit buffer.
+    type T16: Send + Sync;
+    /// Weight matrix `[n][k]`, in the device's own storage order.
+    type Matrix: Send + Sync;
+    /// RoPE table on the device.
+    type Rope: Send + Sync;
+    /// Paged KV pool, all layers.
+    type Kv: Send;
+
+    /// Name as on the command line: `host`, `cuda`.
+    fn name(&self) -> &'static str;
+    /// The contract in force.
+    fn contract(&self) -> &Contract;
+    /// The same device with counters at zero.
+    fn fresh(&self) -> Self;
+    /// Counters since creation.
+    fn counts(&self) -> &VariantCounts;
+
+    /// Uploads 16-bit values.
+    fn upload(&self, values: &[u16]) -> Result<Self::T16, DeviceError>;
+    /// Uploads a weight matrix `[n][k]`, row-major; `k` need not be a multiple of 16.
+    fn upload_matrix(
+        &self,
+        n: usize,
+        k: usize,
+        values: &[u16],
+    ) -> Result<Self::Matrix, DeviceError>;
+    /// Uploads a RoPE table.
+    fn upload_rope(&self, table: &RopeTable) -> Result<Self::Rope, DeviceError>;
+    /// Allocates `len` f32, contents unspecified.
+    fn alloc_f32(&self, len: usize) -> Result<Self::F32, DeviceError>;
+    /// Allocates `len` 16-bit values, contents unspecified.
+    fn alloc_t16(&self, len: usize) -> Result<Self::T16, DeviceError>;
+    /// Allocates a KV pool.
+    fn alloc_kv(&self, shape: KvShape) -> Result<Self::Kv, DeviceError>;
+
+    /// `h[m][hidden] = w(embedding[token])`. Token ids are below the vocabulary size.
+    fn embed(
+        &mut self,
+        embedding: &Self::Matrix,
+        tokens: &[u32],
+        h: &mut Self::F32,
+    ) -> Result<(), DeviceError>;
+    /// `x[m][n] = r16(rmsnorm(h))`.
+    #[allow(clippy::too_many_arguments)]
+    fn rmsnorm(
+        &mut self,
+        launch: NormLaunch,
+        m: usize,
+        n: usize,
+        h: &Self::F32,
+        weight: &Self::T16,
+        eps: f32,
+        x: &mut Self::T16,
+    ) -> Result<(), DeviceError>;
+    /// `y[m][n] = x[m][k] . w[n][k]`, stored as `out` says.
+    fn gemm(
+        &mut self,
+        launch: &GemmLaunch,
+        m: usize,
+        x: &Self::T16,
+        w: &Self::Matrix,
+        out: GemmOutput<'_, Self>,
+    ) -> Result<(), DeviceError>;
+    /// Splits `qkv[m][(q+2kv)*dim]`, applies q/k norm (if any) and RoPE, writes the scaled q' to
+    /// `q[m][q*dim]` and K, V to the sequences' slots of `layer`.
+    #[allow(clippy::too_many_arguments)]
+    fn rope_and_store(
+        &mut self,
+        layer: usize,
+        heads: Heads,
+        layout: &Layout,
+        qkv: &Self::T16,
+        norm: Option<QkNorm<'_, Self>>,
+        rope: &Self::Rope,
+        q: &mut Self::T16,
+        kv: &mut Self::Kv,
+    ) -> Result<(), DeviceError>;
+    /// `out[m][q*dim]` = attention of each row over positions `0..=p` of its sequence.
+    #[allow(clippy::too_many_arguments)]
+    fn attention(
+        &mut self,
+        launch: AttentionLaunch,
+        layer: usize,
+        heads: Heads,
+        layout: &Layout,
+        q: &Self::T16,
+        kv: &Self::Kv,
+        out: &mut Self::T16,
+    ) -> Result<(), DeviceError>;
+    /// `z[m][f] = r16(silu(gate) * up)` from `gate_up[m][2f]` = `[gate;up]`.
+    fn swiglu(
+        &mut self,
+        m: usize,
+        f: usize,
+        gate_up: &Self::T16,
+        z: &mut Self::T16,
+    ) -> Result<(), DeviceError>;
+    /// Log-probabilities of `ids[i]` in logits row `rows[i]` of `[m][vocab]`.
+    fn logprobs(
+        &mut self,
+        vocab: usize,
+        logits: &Self::F32,
+        rows: &[u32],
+        ids: &[u32],
+    ) -> Result<Vec<f32>, DeviceError>;
+    /// For each listed row of `logits[m][vocab]`, the token its sampler draws. `None` where a logit is
+    /// not finite: the request is undecided, never sampled.
+    fn sample(
+        &mut self,
+        vocab: usize,
+        logits: &Self::F32,
+        rows: &[SampleRow],
+    ) -> Result<Vec<Option<u32>>, DeviceError>;
+
+    /// Digest of each row of `x[m][n]`, logical column order.
+    fn digest_rows(&mut self, m: usize, n: usize, x: &Self::F32) -> Result<Vec<u64>, DeviceError>;
+    /// Digests of positions `from..to` of a sequence with these blocks, in `layer`.
+    fn digest_kv(
+        &mut self,
+        layer: usize,
+        kv: &Self::Kv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<Vec<KvDigest>, DeviceError>;
+    /// Row `row` of `x[m][n]`, for reports.
+    fn read_row(&mut self, n: usize, x: &Self::F32, row: usize) -> Result<Vec<f32>, DeviceError>;
+}
+
+/// One row to sample from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleRow {
+    /// Row of the logits.
+    pub row: u32,
+    /// Sampling parameters.
+    pub params: SamplerParams,
+    /// Distinct token ids of prompt and output, ascending; read only with a repetition penalty.
+    pub seen: Vec<u32>,
+    /// Philox key.
+    pub key: [u32; 2],
+    /// Absolute index of the token being drawn (the prompt length for the first one).
+    pub position: u32,
+}
+
+/// A device could not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// A shape or launch that the operator cannot honour; the text names operator and numbers.
+    Launch(String),
+    /// Memory for a buffer could not be had.
+    OutOfMemory {
+        /// What was asked for, in bytes.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Launch(what) => write!(f, "launch refused: {what}"),
+            DeviceError::OutOfMemory { bytes } => write!(f, "out of memory for {bytes} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}

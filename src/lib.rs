@@ -1,0 +1,5 @@
+//! Lockstep: property testing for batch-invariant LLM inference.
+
+pub mod contract;
+pub mod device;
+pub mod weights;

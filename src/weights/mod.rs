@@ -1,0 +1,62 @@
+//! Models on the host: configuration and 16-bit tensors, from presets, GGUF or safetensors.
+//!
+//! Every tensor is stored as T16, rounded once at load. Fused matrices are fused here: one `[q;k;v]`, one
+//! `[gate;up]`. q and k rows are in the half-split order that the contract's RoPE expects.
+
+pub mod config;
+pub mod synthetic;
+
+use crate::contract::Dtype;
+
+pub use config::{Family, ModelConfig};
+
+/// A row-major 16-bit matrix `[n][k]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix16 {
+    /// Rows (output features).
+    pub n: usize,
+    /// Columns (input features).
+    pub k: usize,
+    /// `n * k` values.
+    pub data: Vec<u16>,
+}
+
+/// Tensors of one decoder layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Norm before attention, `[hidden]`.
+    pub attention_norm: Vec<u16>,
+    /// `[q;k;v]`, `[(q_heads + 2 kv_heads) * head_dim][hidden]`.
+    pub qkv: Matrix16,
+    /// q norm, `[head_dim]` (Qwen3).
+    pub q_norm: Option<Vec<u16>>,
+    /// k norm, `[head_dim]` (Qwen3).
+    pub k_norm: Option<Vec<u16>>,
+    /// Output projection, `[hidden][q_heads * head_dim]`.
+    pub o: Matrix16,
+    /// Norm before the feed-forward, `[hidden]`.
+    pub ffn_norm: Vec<u16>,
+    /// `[gate;up]`, `[2 ffn][hidden]`.
+    pub gate_up: Matrix16,
+    /// Down projection, `[hidden][ffn]`.
+    pub down: Matrix16,
+}
+
+/// A model in host memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Shapes and constants.
+    pub config: ModelConfig,
+    /// Storage dtype.
+    pub dtype: Dtype,
+    /// Embedding, `[vocab][hidden]`.
+    pub embedding: Matrix16,
+    /// Layers in order.
+    pub layers: Vec<Layer>,
+    /// Final norm, `[hidden]`.
+    pub final_norm: Vec<u16>,
+    /// LM head `[vocab][hidden]`; `None` when tied to the embedding.
+    pub head: Option<Matrix16>,
+    /// sha256 (hex) over configuration and tensors.
+    pub digest: String,
+}

@@ -1,0 +1,3 @@
+//! Tasks of this repository. Run as `cargo xtask TASK`.
+
+fn main() {}
