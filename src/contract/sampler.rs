@@ -40,6 +40,33 @@ impl Default for SamplerParams {
 }
 
 impl SamplerParams {
+    /// Checks ranges; the error is one line.
+    pub fn validate(&self) -> Result<(), String> {
+        let finite = self.temperature.is_finite()
+            && self.top_p.is_finite()
+            && self.min_p.is_finite()
+            && self.repetition_penalty.is_finite();
+        if !finite {
+            return Err("a sampling parameter is not finite".into());
+        }
+        if self.temperature < 0.0 {
+            return Err(format!("temperature is {}, must be at least 0", self.temperature));
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(format!("top_p is {}, must be above 0 and at most 1", self.top_p));
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return Err(format!("min_p is {}, must be 0..=1", self.min_p));
+        }
+        if self.repetition_penalty <= 0.0 {
+            return Err(format!(
+                "repetition_penalty is {}, must be above 0",
+                self.repetition_penalty
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether draws are greedy.
     pub fn is_greedy(&self) -> bool {
         self.temperature < 1.0 / 65536.0

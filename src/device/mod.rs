@@ -17,6 +17,8 @@ use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
 use crate::contract::sampler::SamplerParams;
 
+pub use crate::record::KvDigest;
+
 /// Consecutive rows of one sequence within a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
@@ -142,15 +144,6 @@ pub struct KvShape {
     pub kv_heads: usize,
     /// Elements per head.
     pub head_dim: usize,
-}
-
-/// Digests of one position's stored K and V in one layer (CONTRACT.md section 13).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KvDigest {
-    /// Digest of K over all kv heads.
-    pub k: u64,
-    /// Digest of V over all kv heads.
-    pub v: u64,
 }
 
 /// How often each launch variant did its work; counted inside the operator's working branch.

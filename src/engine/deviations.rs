@@ -1,0 +1,124 @@
+//! The schedule as the scheduler asks it: which intents are due at a decision, and what became of each.
+
+use crate::record::{Inert, IntentOutcome};
+use crate::schedule::{Act, Intent, Mark, Schedule};
+use crate::workload::Workload;
+
+/// The intents of a run and their fate.
+#[derive(Clone, Debug)]
+pub struct Deviations {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    intent: Intent,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    /// Taken, but the decision it is about has not been asked for yet.
+    Armed,
+    Fired,
+    Inert(Inert),
+}
+
+/// An intent taken from the schedule, to be settled once the decision is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    index: usize,
+    /// What to do.
+    pub act: Act,
+}
+
+impl Deviations {
+    /// The intents of `schedule`; those that can never be taken are settled at once.
+    pub fn new(schedule: &Schedule, workload: &Workload) -> Deviations {
+        let entries = schedule
+            .intents
+            .iter()
+            .map(|&intent| {
+                let state = if workload.get(intent.uid).is_none() {
+                    State::Inert(Inert::NoSuchRequest)
+                } else if !fits(intent) {
+                    State::Inert(Inert::WrongMark)
+                } else {
+                    State::Pending
+                };
+                Entry { intent, state }
+            })
+            .collect();
+        Deviations { entries }
+    }
+
+    /// Takes the first pending intent of `uid` that is due at a mark and satisfies `wanted`.
+    pub fn take(
+        &mut self,
+        uid: u64,
+        due: impl Fn(Mark) -> bool,
+        wanted: impl Fn(Act) -> bool,
+    ) -> Option<Taken> {
+        let index = self.entries.iter().position(|e| {
+            e.state == State::Pending
+                && e.intent.uid == uid
+                && due(e.intent.mark)
+                && wanted(e.intent.act)
+        })?;
+        self.entries[index].state = State::Armed;
+        Some(Taken { index, act: self.entries[index].intent.act })
+    }
+
+    /// Records whether a taken intent made the decision differ from the default's.
+    pub fn settle(&mut self, taken: Taken, differed: bool) {
+        self.entries[taken.index].state =
+            if differed { State::Fired } else { State::Inert(Inert::SameAsDefault) };
+    }
+
+    /// One outcome an intent, in the schedule's order.
+    pub fn outcomes(&self) -> Vec<IntentOutcome> {
+        self.entries
+            .iter()
+            .map(|e| IntentOutcome {
+                intent: e.intent,
+                inert: match e.state {
+                    State::Fired => None,
+                    State::Inert(why) => Some(why),
+                    State::Pending => Some(Inert::MarkNotReached),
+                    State::Armed => Some(Inert::NeverAsked),
+                },
+            })
+            .collect()
+    }
+
+    /// State of each intent as a number: for the trajectory.
+    pub fn state(&self) -> Vec<u64> {
+        self.entries
+            .iter()
+            .map(|e| match e.state {
+                State::Pending => 0,
+                State::Armed => 1,
+                State::Fired => 2,
+                State::Inert(_) => 3,
+            })
+            .collect()
+    }
+}
+
+/// Whether the act can be taken at this kind of mark.
+fn fits(intent: Intent) -> bool {
+    matches!(
+        (intent.act, intent.mark),
+        (Act::Arrive { .. }, Mark::Start)
+            | (Act::Hold { .. } | Act::Hit { .. }, Mark::Offer { .. })
+            | (
+                Act::Stall { .. }
+                    | Act::Rank { .. }
+                    | Act::Cut { .. }
+                    | Act::Preempt { .. }
+                    | Act::Victim,
+                Mark::Computed { .. }
+            )
+    )
+}

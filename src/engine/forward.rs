@@ -1,0 +1,149 @@
+//! The forward pass: named operators in order, over the rows of a step.
+
+use crate::device::{
+    Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow,
+};
+use crate::record::KvDigest;
+
+use super::model::DeviceModel;
+use super::plan::StepPlan;
+
+/// Activations and KV of one engine instance.
+pub(super) struct Forward<'m, D: Device> {
+    model: &'m DeviceModel<D>,
+    pub(super) device: D,
+    kv: D::Kv,
+    workspace: Option<Workspace<D>>,
+}
+
+/// Activation buffers for up to `rows` rows.
+struct Workspace<D: Device> {
+    rows: usize,
+    h: D::F32,
+    x: D::T16,
+    qkv: D::T16,
+    q: D::T16,
+    attention: D::T16,
+    gate_up: D::T16,
+    z: D::T16,
+    logits: D::F32,
+}
+
+impl<'m, D: Device> Forward<'m, D> {
+    /// An engine instance with an empty pool of `blocks` blocks.
+    pub(super) fn new(
+        model: &'m DeviceModel<D>,
+        blocks: usize,
+        block_size: usize,
+    ) -> Result<Forward<'m, D>, DeviceError> {
+        let device = model.device.fresh();
+        let kv = device.alloc_kv(KvShape {
+            layers: model.config.layers,
+            blocks,
+            block_size,
+            kv_heads: model.config.kv_heads,
+            head_dim: model.config.head_dim,
+        })?;
+        Ok(Forward { model, device, kv, workspace: None })
+    }
+
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns a digest of each row.
+    pub(super) fn step(
+        &mut self,
+        plan: &StepPlan,
+        layout: &Layout,
+        tokens: &[u32],
+    ) -> Result<Vec<u64>, DeviceError> {
+        let m = layout.rows();
+        assert_eq!(tokens.len(), m, "one token a row");
+        let model = self.model;
+        let config = &model.config;
+        let (hidden, ffn, eps) = (config.hidden, config.ffn, config.norm_eps);
+        let heads = Heads { q: config.heads, kv: config.kv_heads, dim: config.head_dim };
+        if self.workspace.as_ref().is_none_or(|w| w.rows < m) {
+            self.workspace = Some(Workspace::new(model, &self.device, m.next_power_of_two())?);
+        }
+        let w = self.workspace.as_mut().expect("just made");
+        let d = &mut self.device;
+
+        d.embed(&model.embedding, tokens, &mut w.h)?;
+        // The first norm has no residual before it to be fused with.
+        let mut norm = plan.norm;
+        norm.fused = false;
+        for (index, layer) in model.layers.iter().enumerate() {
+            d.rmsnorm(norm, m, hidden, &w.h, &layer.attention_norm, eps, &mut w.x)?;
+            norm = plan.norm;
+            d.gemm(&plan.qkv, m, &w.x, &layer.qkv, GemmOutput::Round(&mut w.qkv))?;
+            let qk_norm = match (&layer.q_norm, &layer.k_norm) {
+                (Some(q), Some(k)) => Some(QkNorm { q, k, eps }),
+                _ => None,
+            };
+            let rope = &model.rope;
+            d.rope_and_store(index, heads, layout, &w.qkv, qk_norm, rope, &mut w.q, &mut self.kv)?;
+            d.attention(plan.attention, index, heads, layout, &w.q, &self.kv, &mut w.attention)?;
+            d.gemm(&plan.o, m, &w.attention, &layer.o, GemmOutput::Residual(&mut w.h))?;
+            d.rmsnorm(norm, m, hidden, &w.h, &layer.ffn_norm, eps, &mut w.x)?;
+            d.gemm(&plan.gate_up, m, &w.x, &layer.gate_up, GemmOutput::Round(&mut w.gate_up))?;
+            d.swiglu(m, ffn, &w.gate_up, &mut w.z)?;
+            d.gemm(&plan.down, m, &w.z, &layer.down, GemmOutput::Residual(&mut w.h))?;
+        }
+        d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
+        let head = model.head.as_ref().unwrap_or(&model.embedding);
+        d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
+        d.digest_rows(m, config.vocab, &w.logits)
+    }
+
+    /// Draws from rows of the last step's logits.
+    pub(super) fn sample(&mut self, rows: &[SampleRow]) -> Result<Vec<Option<u32>>, DeviceError> {
+        match &self.workspace {
+            Some(w) if !rows.is_empty() => {
+                self.device.sample(self.model.config.vocab, &w.logits, rows)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// A row of the last step's logits.
+    pub(super) fn logits(&mut self, row: usize) -> Result<Vec<f32>, DeviceError> {
+        match &self.workspace {
+            Some(w) => self.device.read_row(self.model.config.vocab, &w.logits, row),
+            None => Err(DeviceError::Launch("no step was computed yet".into())),
+        }
+    }
+
+    /// K and V digests of positions `0..positions`: one list of layers a position.
+    pub(super) fn digest_kv(
+        &mut self,
+        blocks: &[u32],
+        positions: u32,
+    ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
+        let layers = self.model.config.layers;
+        let mut rows = vec![Vec::with_capacity(layers); positions as usize];
+        for layer in 0..layers {
+            let digests = self.device.digest_kv(layer, &self.kv, blocks, 0, positions)?;
+            for (row, digest) in rows.iter_mut().zip(digests) {
+                row.push(digest);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl<D: Device> Workspace<D> {
+    fn new(model: &DeviceModel<D>, device: &D, rows: usize) -> Result<Workspace<D>, DeviceError> {
+        let config = &model.config;
+        let attention = config.heads * config.head_dim;
+        let qkv = (config.heads + 2 * config.kv_heads) * config.head_dim;
+        Ok(Workspace {
+            rows,
+            h: device.alloc_f32(rows * config.hidden)?,
+            x: device.alloc_t16(rows * config.hidden)?,
+            qkv: device.alloc_t16(rows * qkv)?,
+            q: device.alloc_t16(rows * attention)?,
+            attention: device.alloc_t16(rows * attention)?,
+            gate_up: device.alloc_t16(rows * 2 * config.ffn)?,
+            z: device.alloc_t16(rows * config.ffn)?,
+            logits: device.alloc_f32(rows * config.vocab)?,
+        })
+    }
+}

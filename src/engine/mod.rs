@@ -1,0 +1,362 @@
+//! The fixture engine: continuous batching over a paged KV cache, with every free choice open to the schedule.
+//!
+//! An execution is a pure function of (model, world, workload, schedule, seed). Nothing here reads a clock, a thread
+//! id or an address; an engine instance lives for one execution.
+
+mod blocks;
+mod deviations;
+mod forward;
+mod model;
+pub mod plan;
+mod prefix;
+mod scheduler;
+mod sequence;
+
+use std::fmt;
+
+use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as Rows};
+use crate::record::{
+    Capture, CapturedRow, Finish, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
+    TrajectoryHasher,
+};
+use crate::schedule::Schedule;
+use crate::workload::Workload;
+use crate::world::World;
+
+use forward::Forward;
+pub use model::{DeviceModel, contract_of};
+use plan::Planner;
+use scheduler::{Granules, KvRead, Scheduler, Slice};
+use sequence::State;
+
+/// An execution could not be carried out, or broke an invariant of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineError {
+    /// World, workload or schedule are not executable; one line for the user.
+    BadInput(String),
+    /// The device failed.
+    Device(DeviceError),
+    /// Not everything finished within the bound.
+    NotLive {
+        /// Boundaries that were allowed.
+        bound: u64,
+        /// Requests that had not finished.
+        unfinished: Vec<u64>,
+    },
+    /// Blocks were leaked or counted twice.
+    Ledger(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineError::BadInput(why) => write!(f, "{why}"),
+            EngineError::Device(error) => write!(f, "{error}"),
+            EngineError::NotLive { bound, unfinished } => {
+                write!(f, "requests {unfinished:?} did not finish within {bound} step boundaries")
+            }
+            EngineError::Ledger(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            EngineError::Device(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> EngineError {
+        EngineError::Device(error)
+    }
+}
+
+/// Boundaries within which any schedule must finish: each request runs alone at worst, starts over once for each
+/// intent, and waits out every delay.
+pub fn boundary_bound(workload: &Workload, schedule: &Schedule) -> u64 {
+    let tokens: u64 =
+        workload.requests.iter().map(|r| r.positions_max() as u64 + 2).sum::<u64>() + 8;
+    let delays: u64 = schedule.intents.iter().map(|i| i.act.delay() + 1).sum();
+    tokens * (schedule.intents.len() as u64 + 1) + delays
+}
+
+/// Checks that `workload` can run in `world` on this model; the error is one line.
+pub fn check<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+) -> Result<(), EngineError> {
+    let bad = |why: String| Err(EngineError::BadInput(why));
+    world.validate().map_err(EngineError::BadInput)?;
+    workload.validate().map_err(EngineError::BadInput)?;
+    schedule.validate().map_err(EngineError::BadInput)?;
+    if world.model_digest != model.digest {
+        return bad(format!(
+            "the world names a model with digest {}, the loaded one has {}",
+            world.model_digest, model.digest
+        ));
+    }
+    if world.dtype != model.dtype {
+        return bad(format!(
+            "the world asks for {}, the model was loaded as {}",
+            world.dtype.name(),
+            model.dtype.name()
+        ));
+    }
+    for r in &workload.requests {
+        if let Some(token) = r.prompt.iter().find(|t| **t as usize >= model.config.vocab) {
+            return bad(format!(
+                "request {}: token {token} is outside the vocabulary of {}",
+                r.uid, model.config.vocab
+            ));
+        }
+        let positions = r.positions_max();
+        if positions > model.positions_max() {
+            return bad(format!(
+                "request {}: {positions} positions are more than the model's {}",
+                r.uid,
+                model.positions_max()
+            ));
+        }
+        let blocks = r.blocks_max(world.block_size);
+        if blocks > world.pool_blocks as usize {
+            return bad(format!(
+                "request {} needs {blocks} blocks, the pool has {}: it can never fit",
+                r.uid, world.pool_blocks
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Carries out a schedule on a fresh engine instance.
+pub fn execute<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+    seed: u64,
+    capture: Option<Capture>,
+) -> Result<Run, EngineError> {
+    check(model, world, workload, schedule)?;
+    let constants = model.config.constants;
+    let granules =
+        Granules { tile: constants.tile as usize, split: constants.split as usize };
+    let scheduler =
+        Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    let mut run = Run::default();
+    run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
+    let engine = Engine {
+        scheduler,
+        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?,
+        planner: Planner::new(&model.config, &world.mode),
+        block_size: world.block_size,
+        hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
+        capture,
+        run,
+    };
+    engine.run_to_end(boundary_bound(workload, schedule))
+}
+
+struct Engine<'m, D: Device> {
+    scheduler: Scheduler,
+    forward: Forward<'m, D>,
+    planner: Planner,
+    block_size: u32,
+    hasher: TrajectoryHasher,
+    capture: Option<Capture>,
+    run: Run,
+}
+
+impl<D: Device> Engine<'_, D> {
+    fn run_to_end(mut self, bound: u64) -> Result<Run, EngineError> {
+        let mut boundaries = 0;
+        while !self.scheduler.is_done() {
+            if boundaries == bound {
+                let unfinished = self.scheduler.sequences.iter().filter(|s| !s.is_finished());
+                return Err(EngineError::NotLive {
+                    bound,
+                    unfinished: unfinished.map(|s| s.uid).collect(),
+                });
+            }
+            boundaries += 1;
+            let step = self.scheduler.boundary();
+            self.read_kv()?;
+            if !step.is_empty() {
+                self.launch(&step)?;
+            }
+            self.scheduler.hash_into(&mut self.hasher);
+            self.hasher.close();
+        }
+        self.scheduler.check_idle().map_err(EngineError::Ledger)?;
+        for sequence in &self.scheduler.sequences {
+            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            output.tokens = sequence.output().to_vec();
+            if let State::Finished(finish) = sequence.state {
+                output.finish = Some(finish);
+            }
+        }
+        self.run.sentinels.merge(&self.scheduler.sentinels);
+        count_variants(&mut self.run, self.forward.device.counts());
+        self.run.intents = self.scheduler.deviations.outcomes();
+        self.run.trajectory = self.hasher.finish();
+        Ok(self.run)
+    }
+
+    /// Computes a step, draws, and hands the results to the scheduler.
+    fn launch(&mut self, step: &[Slice]) -> Result<(), EngineError> {
+        let layout = Layout {
+            block_size: self.block_size,
+            sequences: step
+                .iter()
+                .map(|slice| Rows {
+                    blocks: self.scheduler.blocks(slice).to_vec(),
+                    start: slice.start as u32,
+                    len: slice.len as u32,
+                })
+                .collect(),
+        };
+        let tokens: Vec<u32> = step
+            .iter()
+            .flat_map(|s| {
+                &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len]
+            })
+            .copied()
+            .collect();
+        let plan = self.planner.plan(tokens.len(), step.len());
+        let logits = self.forward.step(&plan, &layout, &tokens)?;
+        self.observe(step, &logits)?;
+        let draws = self.draws(step);
+        let drawn = self.forward.sample(&draws)?;
+        for (row, token) in draws.iter().zip(&drawn) {
+            if !row.params.is_greedy() && token.is_some() {
+                self.note_draw(row, *token)?;
+            }
+        }
+        self.run.steps.push(StepShape {
+            rows: tokens.len() as u32,
+            sequences: step.len() as u32,
+        });
+        self.hash_step(step, &logits);
+        self.scheduler.commit(step, &drawn);
+        self.read_kv()
+    }
+
+    /// Records the logits of every row.
+    fn observe(&mut self, step: &[Slice], logits: &[u64]) -> Result<(), EngineError> {
+        let mut row = 0;
+        for slice in step {
+            let sequence = &self.scheduler.sequences[slice.index];
+            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            output.rows_computed += slice.len as u64;
+            output.shared_steps += u64::from(step.len() > 1);
+            for position in slice.start..slice.start + slice.len {
+                let position = position as u32;
+                output.positions.push(PositionBits {
+                    residency: sequence.residency,
+                    position,
+                    logits: logits[row],
+                });
+                if self.capture == Some(Capture { uid: sequence.uid, position }) {
+                    output.captured.push(CapturedRow {
+                        residency: sequence.residency,
+                        logits: self.forward.logits(row)?,
+                    });
+                }
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sampler rows of the slices that end a sequence's tokens, in row order.
+    fn draws(&self, step: &[Slice]) -> Vec<SampleRow> {
+        let mut row = 0;
+        let mut draws = Vec::new();
+        for slice in step {
+            row += slice.len;
+            if !self.scheduler.draws(slice) {
+                continue;
+            }
+            let sequence = &self.scheduler.sequences[slice.index];
+            let mut seen = Vec::new();
+            if sequence.sampling.repetition_penalty != 1.0 {
+                seen = sequence.tokens.clone();
+                seen.sort_unstable();
+                seen.dedup();
+            }
+            draws.push(SampleRow {
+                row: row as u32 - 1,
+                params: sequence.sampling,
+                seen,
+                key: sequence.key,
+                position: sequence.tokens.len() as u32,
+            });
+        }
+        draws
+    }
+
+    /// Counts a draw that greedy decoding would not have made.
+    fn note_draw(&mut self, row: &SampleRow, token: Option<u32>) -> Result<(), EngineError> {
+        let greedy = SampleRow { params: Default::default(), ..row.clone() };
+        if self.forward.sample(&[greedy])?.first() != Some(&token) {
+            self.run.sentinels.hit(Sentinel::DrawNotArgmax);
+        }
+        Ok(())
+    }
+
+    /// Reads back the K and V that the scheduler's decisions ask for.
+    fn read_kv(&mut self) -> Result<(), EngineError> {
+        for read in std::mem::take(&mut self.scheduler.reads) {
+            let KvRead { uid, residency, moment, blocks, positions } = read;
+            let rows = self.forward.digest_kv(&blocks, positions as u32)?;
+            let output = self.run.outputs.get_mut(&uid).expect("one output a request");
+            output.kv_due += positions as u64;
+            output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
+                residency,
+                position: position as u32,
+                moment,
+                layers,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Writes the step's work list and results to the trajectory.
+    fn hash_step(&mut self, step: &[Slice], logits: &[u64]) {
+        self.hasher.tag("step");
+        for slice in step {
+            let uid = self.scheduler.sequences[slice.index].uid;
+            self.hasher.list([uid, slice.start as u64, slice.len as u64].into_iter());
+            let blocks = self.scheduler.blocks(slice);
+            self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
+        }
+        self.hasher.tag("logits");
+        self.hasher.list(logits.iter().copied());
+    }
+}
+
+/// Moves the device's counters into the run's sentinels.
+fn count_variants(run: &mut Run, counts: &crate::device::VariantCounts) {
+    let pairs = [
+        (Sentinel::GemmSkinnyWalk, counts.gemm_skinny_walk),
+        (Sentinel::GemmSkinnyParallel, counts.gemm_skinny_parallel),
+        (Sentinel::GemmTiledWalk, counts.gemm_tiled_walk),
+        (Sentinel::GemmTiledParallel, counts.gemm_tiled_parallel),
+        (Sentinel::AttentionWalk, counts.attention_walk),
+        (Sentinel::AttentionParallel, counts.attention_parallel),
+        (Sentinel::NormFused, counts.norm_fused),
+        (Sentinel::NormPlain, counts.norm_plain),
+        (Sentinel::GemmFold, counts.gemm_folds),
+        (Sentinel::MultiSplitRow, counts.attention_folds),
+        (Sentinel::TileBeforeChunk, counts.attention_tile_before_chunk),
+    ];
+    for (sentinel, n) in pairs {
+        run.sentinels.add(sentinel, n);
+    }
+}

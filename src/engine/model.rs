@@ -1,0 +1,105 @@
+//! A model on a device: uploaded once, shared by every engine instance.
+
+use crate::contract::rope::RopeTable;
+use crate::contract::{Contract, Dtype, MatrixUnit, VERSION};
+use crate::device::{Device, DeviceError};
+use crate::weights::{Matrix16, Model, ModelConfig};
+
+/// Device buffers of a decoder layer.
+pub(super) struct DeviceLayer<D: Device> {
+    pub(super) attention_norm: D::T16,
+    pub(super) qkv: D::Matrix,
+    pub(super) q_norm: Option<D::T16>,
+    pub(super) k_norm: Option<D::T16>,
+    pub(super) o: D::Matrix,
+    pub(super) ffn_norm: D::T16,
+    pub(super) gate_up: D::Matrix,
+    pub(super) down: D::Matrix,
+}
+
+/// Device buffers of a model.
+pub struct DeviceModel<D: Device> {
+    pub(super) config: ModelConfig,
+    pub(super) dtype: Dtype,
+    pub(super) digest: String,
+    pub(super) embedding: D::Matrix,
+    pub(super) layers: Vec<DeviceLayer<D>>,
+    pub(super) final_norm: D::T16,
+    /// `None` when tied to the embedding.
+    pub(super) head: Option<D::Matrix>,
+    pub(super) rope: D::Rope,
+    pub(super) positions_max: usize,
+    /// The device that holds the buffers; executions run on fresh instances of it.
+    pub(super) device: D,
+}
+
+/// The contract that a model runs under, and the RoPE table whose digest it carries.
+pub fn contract_of(model: &Model, matrix_unit: MatrixUnit, positions: usize) -> (Contract, RopeTable) {
+    let config = &model.config;
+    let positions = positions.min(config.context);
+    let rope = RopeTable::new(config.head_dim, config.rope_base, config.rope_scaling, positions);
+    let contract = Contract {
+        version: VERSION,
+        dtype: model.dtype,
+        matrix_unit,
+        constants: config.constants,
+        rope_sha256: rope.sha256(),
+    };
+    (contract, rope)
+}
+
+impl<D: Device> DeviceModel<D> {
+    /// Uploads `model` through `device`, which runs under the model's contract.
+    pub fn upload(model: &Model, device: D, rope: &RopeTable) -> Result<DeviceModel<D>, DeviceError> {
+        let matrix = |m: &Matrix16| device.upload_matrix(m.n, m.k, &m.data);
+        let optional = |v: &Option<Vec<u16>>| v.as_deref().map(|v| device.upload(v)).transpose();
+        let layers = model
+            .layers
+            .iter()
+            .map(|layer| {
+                Ok(DeviceLayer {
+                    attention_norm: device.upload(&layer.attention_norm)?,
+                    qkv: matrix(&layer.qkv)?,
+                    q_norm: optional(&layer.q_norm)?,
+                    k_norm: optional(&layer.k_norm)?,
+                    o: matrix(&layer.o)?,
+                    ffn_norm: device.upload(&layer.ffn_norm)?,
+                    gate_up: matrix(&layer.gate_up)?,
+                    down: matrix(&layer.down)?,
+                })
+            })
+            .collect::<Result<_, DeviceError>>()?;
+        Ok(DeviceModel {
+            config: model.config.clone(),
+            dtype: model.dtype,
+            digest: model.digest.clone(),
+            embedding: matrix(&model.embedding)?,
+            layers,
+            final_norm: device.upload(&model.final_norm)?,
+            head: model.head.as_ref().map(&matrix).transpose()?,
+            rope: device.upload_rope(rope)?,
+            positions_max: rope.positions,
+            device,
+        })
+    }
+
+    /// Shapes and constants.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Digest of configuration and weights.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The contract in force.
+    pub fn contract(&self) -> &Contract {
+        self.device.contract()
+    }
+
+    /// Longest sequence, in positions, that the model and its RoPE table allow.
+    pub fn positions_max(&self) -> usize {
+        self.positions_max
+    }
+}

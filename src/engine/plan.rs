@@ -1,0 +1,152 @@
+//! `plan()`: the only place where the batch reaches a launch.
+//!
+//! In the invariant mode the batch picks *variants*, which never change bits; cut arrays, split lengths and lane
+//! counts come from the contract. In the batch-dependent mode (the positive control) they follow the batch in the
+//! operators that the mode names, as they do in ordinary engines.
+
+use std::sync::Arc;
+
+use crate::contract::tree::norm_lanes;
+use crate::contract::{Mode, Operator};
+use crate::device::{AttentionLaunch, GemmLaunch, NormLaunch, RowTile, Splits};
+use crate::weights::ModelConfig;
+
+/// Most rows of a launch that walks the splits of a single row.
+const SINGLE_ROWS_MAX: usize = 1;
+/// Most rows for which weights are decoded in registers.
+const SKINNY_ROWS_MAX: usize = 4;
+/// Most rows for which splits run in parallel.
+const PARALLEL_ROWS_MAX: usize = 8;
+/// Most rows for which a norm is fused with the residual before it.
+const FUSED_NORM_ROWS_MAX: usize = 16;
+
+/// Row counts at which a launch variant changes: the first count of each new variant.
+pub const ROW_EDGES: [u32; 4] = [
+    SINGLE_ROWS_MAX as u32 + 1,
+    SKINNY_ROWS_MAX as u32 + 1,
+    PARALLEL_ROWS_MAX as u32 + 1,
+    FUSED_NORM_ROWS_MAX as u32 + 1,
+];
+
+/// Launches of one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepPlan {
+    /// Fused q, k, v projection.
+    pub qkv: GemmLaunch,
+    /// Output projection.
+    pub o: GemmLaunch,
+    /// Fused gate and up projection.
+    pub gate_up: GemmLaunch,
+    /// Down projection.
+    pub down: GemmLaunch,
+    /// LM head.
+    pub head: GemmLaunch,
+    /// Attention.
+    pub attention: AttentionLaunch,
+    /// Norms over the hidden width.
+    pub norm: NormLaunch,
+}
+
+/// Makes plans for one model in one mode.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    mode: Mode,
+    qkv: Weight,
+    o: Weight,
+    gate_up: Weight,
+    down: Weight,
+    head: Weight,
+    tile: u32,
+    split: u32,
+    lanes: u32,
+}
+
+/// The cut arrays of one fused weight, by log2 of the split count.
+#[derive(Clone, Debug)]
+struct Weight {
+    cuts: [Arc<[u32]>; 4],
+    splits: usize,
+    /// Most splits that leave every chain at least 16 elements.
+    splits_max: usize,
+}
+
+impl Planner {
+    /// A planner for `config` in `mode`.
+    pub fn new(config: &ModelConfig, mode: &Mode) -> Planner {
+        let constants = config.constants;
+        let weight = |n: usize, k: usize| {
+            let splits = constants.splits(n, k);
+            Weight {
+                cuts: [1, 2, 4, 8].map(|s| constants.cuts(k, s).into()),
+                splits,
+                splits_max: [8, 4, 2].into_iter().find(|s| s * 16 <= k).unwrap_or(1),
+            }
+        };
+        let attention_width = config.heads * config.head_dim;
+        Planner {
+            mode: mode.clone(),
+            qkv: weight((config.heads + 2 * config.kv_heads) * config.head_dim, config.hidden),
+            o: weight(config.hidden, attention_width),
+            gate_up: weight(2 * config.ffn, config.hidden),
+            down: weight(config.hidden, config.ffn),
+            head: weight(config.vocab, config.hidden),
+            tile: constants.tile,
+            split: constants.split,
+            lanes: norm_lanes(config.hidden),
+        }
+    }
+
+    /// Launches for a step of `rows` rows in `sequences` sequences.
+    pub fn plan(&self, rows: usize, sequences: usize) -> StepPlan {
+        StepPlan {
+            qkv: self.gemm(&self.qkv, rows),
+            o: self.gemm(&self.o, rows),
+            gate_up: self.gemm(&self.gate_up, rows),
+            down: self.gemm(&self.down, rows),
+            head: self.gemm(&self.head, rows),
+            attention: AttentionLaunch {
+                splits: if rows <= PARALLEL_ROWS_MAX { Splits::Parallel } else { Splits::Walk },
+                split: self.attention_split(sequences),
+            },
+            norm: NormLaunch { lanes: self.norm_lanes(rows), fused: rows <= FUSED_NORM_ROWS_MAX },
+        }
+    }
+
+    fn gemm(&self, weight: &Weight, rows: usize) -> GemmLaunch {
+        let (tile, splits) = match rows {
+            ..=SINGLE_ROWS_MAX => (RowTile::Skinny, Splits::Walk),
+            ..=SKINNY_ROWS_MAX => (RowTile::Skinny, Splits::Parallel),
+            ..=PARALLEL_ROWS_MAX => (RowTile::Tiled, Splits::Parallel),
+            _ => (RowTile::Tiled, Splits::Walk),
+        };
+        let count = if self.mode.spoils(Operator::Gemm) {
+            // Fewer splits the more rows there are: enough CTAs exist without them.
+            (8 / rows.next_power_of_two()).clamp(1, weight.splits_max)
+        } else {
+            weight.splits
+        };
+        GemmLaunch {
+            rows: tile,
+            splits,
+            cuts: Arc::clone(&weight.cuts[count.trailing_zeros() as usize]),
+        }
+    }
+
+    /// Ordinary engines split a long row more when there are few sequences to fill the machine.
+    fn attention_split(&self, sequences: usize) -> u32 {
+        if self.mode.spoils(Operator::Attention) && sequences == 1 {
+            self.tile.max(self.split / 2)
+        } else {
+            self.split
+        }
+    }
+
+    /// Ordinary engines give a single row a wider block than each of many rows.
+    fn norm_lanes(&self, rows: usize) -> u32 {
+        if self.mode.spoils(Operator::Norm) && rows > 1 {
+            (self.lanes / 2).max(1)
+        } else {
+            self.lanes
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A request in flight.
+
+use crate::contract::sampler::{SamplerParams, seeded_key, unseeded_key};
+use crate::record::Finish;
+use crate::workload::Request;
+
+use super::blocks::BlockId;
+use super::deviations::Taken;
+
+/// Where a sequence stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not arrived yet.
+    Future,
+    /// Waiting for admission, for the first time or again.
+    Waiting,
+    /// Resident: it owns blocks and takes part in steps.
+    Running,
+    /// Done.
+    Finished(Finish),
+}
+
+/// A request and everything the scheduler knows about it.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    pub(super) uid: u64,
+    pub(super) prompt_len: usize,
+    /// Prompt, then output.
+    pub(super) tokens: Vec<u32>,
+    pub(super) max_tokens: usize,
+    pub(super) ignore_eos: bool,
+    pub(super) sampling: SamplerParams,
+    pub(super) key: [u32; 2],
+    pub(super) state: State,
+    /// Boundary at which it arrives.
+    pub(super) arrival: u64,
+    /// Physical blocks, logical order.
+    pub(super) blocks: Vec<BlockId>,
+    /// Positions whose K and V stand in the blocks.
+    pub(super) computed: usize,
+    /// Leading blocks that were attached from, or offered to, the prefix index.
+    pub(super) indexed: usize,
+    /// Residencies so far, the present one included.
+    pub(super) residency: u32,
+    /// Offers so far.
+    pub(super) offers: u32,
+    /// First boundary at which it may be offered.
+    pub(super) offer_at: u64,
+    /// First boundary at which it takes part in steps again.
+    pub(super) step_at: u64,
+    /// Place among the sequences of a step, if the schedule gave it one.
+    pub(super) rank: Option<u32>,
+    /// Set while the schedule wants it to be the next victim.
+    pub(super) victim: Option<Taken>,
+    /// First row in the last step that it took part in.
+    pub(super) row: Option<usize>,
+}
+
+impl Sequence {
+    pub(super) fn new(request: &Request, run_seed: u64) -> Sequence {
+        Sequence {
+            uid: request.uid,
+            prompt_len: request.prompt.len(),
+            tokens: request.prompt.clone(),
+            max_tokens: request.max_tokens as usize,
+            ignore_eos: request.ignore_eos,
+            sampling: request.sampling,
+            key: match request.seed {
+                Some(seed) => seeded_key(seed, 0),
+                None => unseeded_key(run_seed, 0, request.uid),
+            },
+            state: State::Future,
+            arrival: 0,
+            blocks: Vec::new(),
+            computed: 0,
+            indexed: 0,
+            residency: 0,
+            offers: 0,
+            offer_at: 0,
+            step_at: 0,
+            rank: None,
+            victim: None,
+            row: None,
+        }
+    }
+
+    /// Tokens whose K and V are not computed yet; at least one while it runs.
+    pub(super) fn remaining(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Generated tokens.
+    pub(super) fn output(&self) -> &[u32] {
+        &self.tokens[self.prompt_len..]
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.state, State::Finished(_))
+    }
+}

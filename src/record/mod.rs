@@ -1,0 +1,167 @@
+//! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
+
+pub mod sentinel;
+pub mod trajectory;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Intent;
+
+pub use sentinel::{Sentinel, SentinelCounts};
+pub use trajectory::{Trajectory, TrajectoryHasher};
+
+/// Why a request stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// An end-of-sequence token was drawn.
+    Eos,
+    /// `max_tokens` tokens were generated.
+    Length,
+    /// A logit was not finite, so nothing may be drawn from it.
+    Undecided,
+}
+
+/// Digests of one position's stored K and V in one layer (CONTRACT.md section 13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KvDigest {
+    /// Digest of K over all kv heads.
+    pub k: u64,
+    /// Digest of V over all kv heads.
+    pub v: u64,
+}
+
+/// The logits of one computed position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionBits {
+    /// Residency in which it was computed, from 1.
+    pub residency: u32,
+    /// Position in the sequence.
+    pub position: u32,
+    /// Digest of the f32 logits (CONTRACT.md section 13).
+    pub logits: u64,
+}
+
+/// When K and V of a position were read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvMoment {
+    /// When its block was attached from the prefix cache.
+    Attached,
+    /// When the request finished or lost its residency.
+    Released,
+}
+
+/// K and V of one position, all layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvBits {
+    /// Residency, from 1.
+    pub residency: u32,
+    /// Position in the sequence.
+    pub position: u32,
+    /// When it was read.
+    pub moment: KvMoment,
+    /// One digest a layer.
+    pub layers: Vec<KvDigest>,
+}
+
+/// A logits row asked for by a [`Capture`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct CapturedRow {
+    /// Residency in which it was computed.
+    pub residency: u32,
+    /// The f32 logits.
+    pub logits: Vec<f32>,
+}
+
+/// Which logits to keep in full, for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// Request.
+    pub uid: u64,
+    /// Position.
+    pub position: u32,
+}
+
+/// All that was observed of one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Generated tokens.
+    pub tokens: Vec<u32>,
+    /// Why it stopped; `None` if it never did.
+    pub finish: Option<Finish>,
+    /// Logits at every computed position, in the order of computation.
+    pub positions: Vec<PositionBits>,
+    /// K and V, cached positions included.
+    pub kv: Vec<KvBits>,
+    /// Rows that the engine's ledger says were computed for it.
+    pub rows_computed: u64,
+    /// Positions of K and V that the ledger says must have been read back.
+    pub kv_due: u64,
+    /// Steps that it shared with another request.
+    pub shared_steps: u64,
+    /// Captured logits.
+    pub captured: Vec<CapturedRow>,
+}
+
+/// What became of an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntentOutcome {
+    /// The intent.
+    pub intent: Intent,
+    /// `None` if the decision differed from the default's, else why it did not.
+    pub inert: Option<Inert>,
+}
+
+/// Why an intent changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inert {
+    /// Its mark was never reached.
+    MarkNotReached,
+    /// The act cannot be taken at this kind of mark.
+    WrongMark,
+    /// The workload has no such request.
+    NoSuchRequest,
+    /// The default would have decided the same.
+    SameAsDefault,
+    /// Reached, but nothing ever asked for this decision.
+    NeverAsked,
+}
+
+/// What the step launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepShape {
+    /// Rows.
+    pub rows: u32,
+    /// Sequences.
+    pub sequences: u32,
+}
+
+/// A finished execution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// By uid.
+    pub outputs: BTreeMap<u64, Output>,
+    /// Shapes of the steps that launched work, in order.
+    pub steps: Vec<StepShape>,
+    /// One chained hash a step boundary.
+    pub trajectory: Trajectory,
+    /// Counters of the mechanisms.
+    pub sentinels: SentinelCounts,
+    /// One outcome an intent, in the schedule's order.
+    pub intents: Vec<IntentOutcome>,
+}
+
+impl Run {
+    /// Rows computed over all requests.
+    pub fn rows(&self) -> u64 {
+        self.outputs.values().map(|o| o.rows_computed).sum()
+    }
+
+    /// Tokens that belong to the requests: each position counted once.
+    pub fn distinct_tokens(&self, prompts: impl Iterator<Item = usize>) -> u64 {
+        prompts.map(|p| p as u64).sum::<u64>()
+            + self.outputs.values().map(|o| o.tokens.len() as u64).sum::<u64>()
+    }
+}

@@ -1,0 +1,190 @@
+//! Sentinels: execution counters that stand in the branch that does the work.
+//!
+//! They belong to one run; nothing here is global, so parallel trials never fire each other's.
+
+use std::collections::BTreeMap;
+
+/// A mechanism whose execution is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Sentinel {
+    /// A step held rows of two or more requests.
+    SharedStep,
+    /// A request's rows did not start at row 0 of a step.
+    RowNotFirst,
+    /// A row's attention folded two or more splits.
+    MultiSplitRow,
+    /// A GEMM folded two or more partial sums.
+    GemmFold,
+    /// A prefill was cut by the schedule.
+    Cut,
+    /// A chunk ended inside a KV block.
+    CutMidBlock,
+    /// A chunk ended inside an attention tile.
+    CutMidTile,
+    /// A chunk ended inside an attention split.
+    CutMidSplit,
+    /// A request lost its residency and its blocks.
+    PreemptRecompute,
+    /// The same, in the middle of its prefill.
+    PreemptMidPrefill,
+    /// The same, for the second time or later.
+    PreemptAgain,
+    /// The pool was exhausted and a victim made room.
+    PreemptForRoom,
+    /// A preempted request was admitted again.
+    Resume,
+    /// A position whose token was generated before was computed again in a prefill chunk.
+    ScoredInPrefill,
+    /// Prefix blocks were attached instead of computed.
+    HitTokensSaved,
+    /// A hit served every block that could be served.
+    HitFull,
+    /// A hit was trimmed by the schedule, or covered only a part of the prompt's whole blocks.
+    HitPartial,
+    /// A hit was refused by the schedule.
+    HitRefused,
+    /// A block was attached to two requests at once.
+    BlockShared,
+    /// A cached block was evicted to be reused.
+    Evict,
+    /// A request's block table was not a run of consecutive blocks.
+    FragmentedTable,
+    /// Two different prefixes met under one hash and were told apart by their tokens.
+    CollisionResolved,
+    /// Admission was refused by the schedule.
+    AdmitRefused,
+    /// A sampled token was not the most likely one.
+    DrawNotArgmax,
+    /// A request's row changed between two steps.
+    RowMoved,
+    /// GEMM, skinny rows, walked splits.
+    GemmSkinnyWalk,
+    /// GEMM, skinny rows, parallel splits.
+    GemmSkinnyParallel,
+    /// GEMM, tiled rows, walked splits.
+    GemmTiledWalk,
+    /// GEMM, tiled rows, parallel splits.
+    GemmTiledParallel,
+    /// Attention, walked splits.
+    AttentionWalk,
+    /// Attention, parallel splits.
+    AttentionParallel,
+    /// Norm fused with the residual before it.
+    NormFused,
+    /// Norm on its own.
+    NormPlain,
+    /// Attention walked tiles that started before the chunk.
+    TileBeforeChunk,
+}
+
+/// All sentinels with the names that reports show.
+pub const SENTINELS: [(Sentinel, &str); 34] = {
+    use Sentinel::*;
+    [
+        (SharedStep, "shared_step"),
+        (RowNotFirst, "row_not_first"),
+        (MultiSplitRow, "multi_split_row"),
+        (GemmFold, "gemm_fold"),
+        (Cut, "cut"),
+        (CutMidBlock, "cut_mid_block"),
+        (CutMidTile, "cut_mid_tile"),
+        (CutMidSplit, "cut_mid_split"),
+        (PreemptRecompute, "preempt_recompute"),
+        (PreemptMidPrefill, "preempt_mid_prefill"),
+        (PreemptAgain, "preempt_again"),
+        (PreemptForRoom, "preempt_for_room"),
+        (Resume, "resume"),
+        (ScoredInPrefill, "scored_in_prefill"),
+        (HitTokensSaved, "hit_tokens_saved"),
+        (HitFull, "hit_full"),
+        (HitPartial, "hit_partial"),
+        (HitRefused, "hit_refused"),
+        (BlockShared, "block_shared"),
+        (Evict, "evict"),
+        (FragmentedTable, "fragmented_table"),
+        (CollisionResolved, "collision_resolved"),
+        (AdmitRefused, "admit_refused"),
+        (DrawNotArgmax, "draw_not_argmax"),
+        (RowMoved, "row_moved"),
+        (GemmSkinnyWalk, "gemm_skinny_walk"),
+        (GemmSkinnyParallel, "gemm_skinny_parallel"),
+        (GemmTiledWalk, "gemm_tiled_walk"),
+        (GemmTiledParallel, "gemm_tiled_parallel"),
+        (AttentionWalk, "attention_walk"),
+        (AttentionParallel, "attention_parallel"),
+        (NormFused, "norm_fused"),
+        (NormPlain, "norm_plain"),
+        (TileBeforeChunk, "tile_before_chunk"),
+    ]
+};
+
+impl Sentinel {
+    /// Name in reports and JSON.
+    pub fn name(self) -> &'static str {
+        SENTINELS[self as usize].1
+    }
+
+    /// The sentinel with this name.
+    pub fn from_name(name: &str) -> Option<Sentinel> {
+        SENTINELS.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
+    }
+}
+
+/// Counts of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentinelCounts([u64; SENTINELS.len()]);
+
+impl Default for SentinelCounts {
+    fn default() -> SentinelCounts {
+        SentinelCounts([0; SENTINELS.len()])
+    }
+}
+
+impl SentinelCounts {
+    /// Counts one execution.
+    #[inline]
+    pub fn hit(&mut self, sentinel: Sentinel) {
+        self.add(sentinel, 1);
+    }
+
+    /// Counts `n` executions.
+    #[inline]
+    pub fn add(&mut self, sentinel: Sentinel, n: u64) {
+        self.0[sentinel as usize] += n;
+    }
+
+    /// How often it executed.
+    pub fn get(&self, sentinel: Sentinel) -> u64 {
+        self.0[sentinel as usize]
+    }
+
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &SentinelCounts) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a += b;
+        }
+    }
+
+    /// The nonzero counts by name.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        SENTINELS
+            .iter()
+            .filter(|(s, _)| self.get(*s) > 0)
+            .map(|(s, name)| ((*name).to_owned(), self.get(*s)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sentinel_stands_at_its_own_index() {
+        for (i, (sentinel, name)) in SENTINELS.iter().enumerate() {
+            assert_eq!(*sentinel as usize, i, "{name}");
+            assert_eq!(Sentinel::from_name(name), Some(*sentinel));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The world: what is fixed for an execution, and so for its canonical twin.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Dtype, Mode};
+
+/// Everything about an engine instance that no schedule may change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct World {
+    /// Model as it was asked for: a preset's name, or a path.
+    pub model: String,
+    /// sha256 (hex) of configuration and weights.
+    pub model_digest: String,
+    /// Storage dtype.
+    pub dtype: Dtype,
+    /// Invariant, or the positive control.
+    pub mode: Mode,
+    /// Positions per KV block.
+    pub block_size: u32,
+    /// Physical KV blocks.
+    pub pool_blocks: u32,
+    /// Rows per step that all requests share. Off by default: a shared budget would make one request's chunks
+    /// depend on the others.
+    pub token_budget: Option<u32>,
+    /// Whether whole blocks are shared between equal prefixes.
+    pub prefix_cache: bool,
+    /// Bits kept of the prefix index's hash, 0 ..= 64. Few bits plant collisions.
+    pub hash_bits: u8,
+}
+
+/// Most blocks a pool may have.
+pub const POOL_BLOCKS_MAX: u32 = 1 << 20;
+/// Most positions a block may have.
+pub const BLOCK_SIZE_MAX: u32 = 1024;
+
+impl World {
+    /// Checks the limits; the error is one line.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.block_size == 0 || self.block_size > BLOCK_SIZE_MAX {
+            return Err(format!(
+                "world.block_size is {}, must be 1..={BLOCK_SIZE_MAX}",
+                self.block_size
+            ));
+        }
+        if self.pool_blocks == 0 || self.pool_blocks > POOL_BLOCKS_MAX {
+            return Err(format!(
+                "world.pool_blocks is {}, must be 1..={POOL_BLOCKS_MAX}",
+                self.pool_blocks
+            ));
+        }
+        if self.token_budget == Some(0) {
+            return Err("world.token_budget is 0, must be at least 1".into());
+        }
+        if self.hash_bits > 64 {
+            return Err(format!("world.hash_bits is {}, must be 0..=64", self.hash_bits));
+        }
+        Ok(())
+    }
+}
