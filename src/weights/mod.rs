@@ -4,11 +4,13 @@
 //! `[gate;up]`. q and k rows are in the half-split order that the contract's RoPE expects.
 
 pub mod config;
+mod digest;
 pub mod synthetic;
 
 use crate::contract::Dtype;
 
 pub use config::{Family, ModelConfig};
+pub use synthetic::Preset;
 
 /// A row-major 16-bit matrix `[n][k]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,4 +61,35 @@ pub struct Model {
     pub head: Option<Matrix16>,
     /// sha256 (hex) over configuration and tensors.
     pub digest: String,
+}
+
+impl Model {
+    /// Every tensor with a name of its own, in a fixed order.
+    pub fn tensors(&self) -> impl Iterator<Item = (String, &[u16])> {
+        let layers = self.layers.iter().enumerate().flat_map(|(l, layer)| {
+            layer.tensors().into_iter().map(move |(name, data)| (format!("layer.{l}.{name}"), data))
+        });
+        let head = self.head.as_ref().map(|m| ("head".to_owned(), &m.data[..]));
+        [("embedding".to_owned(), &self.embedding.data[..])]
+            .into_iter()
+            .chain(layers)
+            .chain([("final_norm".to_owned(), &self.final_norm[..])])
+            .chain(head)
+    }
+}
+
+impl Layer {
+    fn tensors(&self) -> Vec<(&'static str, &[u16])> {
+        let mut all = vec![
+            ("attention_norm", &self.attention_norm[..]),
+            ("qkv", &self.qkv.data),
+            ("o", &self.o.data),
+            ("ffn_norm", &self.ffn_norm),
+            ("gate_up", &self.gate_up.data),
+            ("down", &self.down.data),
+        ];
+        all.extend(self.q_norm.as_deref().map(|w| ("q_norm", w)));
+        all.extend(self.k_norm.as_deref().map(|w| ("k_norm", w)));
+        all
+    }
 }

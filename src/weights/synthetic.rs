@@ -1,1 +1,398 @@
-//! placeholder: being written
+//! Presets, and their weights made from a seed (CONTRACT.md section 12).
+//!
+//! Element `e` of tensor `t` is `r16(f32(i32(x0) >> 8) * scale)`, where `x0` is the first word of Philox4x32-10
+//! over the counter `(e low, e high, t, 0)` under the weight seed; a norm weight is that value plus one. Each
+//! element is a function of its own index, so a device can make a model of any size in place: [`tensors`] lists
+//! what to make.
+//!
+//! Scales are uniform weights' standard deviations over `sqrt(fan_in)`, with gains that keep the model lively:
+//! attention scores have a standard deviation near two, each block adds to the residual about as much as is
+//! there, and logits spread by about two, so that greedy outputs follow the prompt and sampling stays diverse.
+
+use super::config::{Family, ModelConfig};
+use super::{Layer, Matrix16, Model};
+use crate::contract::philox::{key_of, philox4x32_10};
+use crate::contract::rope::RopeScaling;
+use crate::contract::{Constants, Dtype};
+
+/// Bytes of the synthetic vocabulary; the ids past them are specials.
+pub const BYTE_TOKENS: u32 = 256;
+/// End of text in the synthetic vocabulary.
+pub const EOS: u32 = 256;
+/// Begin of text in the synthetic vocabulary.
+pub const BOS: u32 = 257;
+
+/// A built-in model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Preset {
+    /// Two layers, a byte vocabulary, an untied head with duplicated rows: Llama family.
+    Tiny,
+    /// Eight layers, a byte vocabulary, a tied head: Qwen3 family.
+    Small,
+    /// The shapes of Qwen3-0.6B.
+    Qwen3_06B,
+    /// The shapes of Qwen3-8B.
+    Qwen3_8B,
+}
+
+impl Preset {
+    /// All of them, smallest first.
+    pub const ALL: [Preset; 4] = [Preset::Tiny, Preset::Small, Preset::Qwen3_06B, Preset::Qwen3_8B];
+
+    /// Name as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Tiny => "tiny",
+            Preset::Small => "small",
+            Preset::Qwen3_06B => "qwen3-0.6b",
+            Preset::Qwen3_8B => "qwen3-8b",
+        }
+    }
+
+    /// The preset of that name.
+    pub fn from_name(name: &str) -> Option<Preset> {
+        Preset::ALL.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Shapes and constants.
+    pub fn config(self) -> ModelConfig {
+        let name = self.name().to_owned();
+        let rope_scaling = RopeScaling::None;
+        match self {
+            Preset::Tiny => ModelConfig {
+                name,
+                family: Family::Llama,
+                layers: 2,
+                hidden: 64,
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 16,
+                ffn: 176,
+                vocab: 264,
+                norm_eps: 1e-5,
+                rope_base: 1e4,
+                rope_scaling,
+                context: 1024,
+                eos: vec![EOS],
+                bos: None,
+                constants: Constants::TINY,
+                block_size: 4,
+            },
+            Preset::Small => ModelConfig {
+                name,
+                family: Family::Qwen3,
+                layers: 8,
+                hidden: 256,
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 64,
+                ffn: 704,
+                vocab: 264,
+                norm_eps: 1e-6,
+                rope_base: 1e6,
+                rope_scaling,
+                context: 4096,
+                eos: vec![EOS],
+                bos: Some(BOS),
+                constants: Constants::SMALL,
+                block_size: 16,
+            },
+            Preset::Qwen3_06B => {
+                ModelConfig { layers: 28, hidden: 1024, heads: 16, ffn: 3072, ..qwen3(name) }
+            }
+            Preset::Qwen3_8B => {
+                ModelConfig { layers: 36, hidden: 4096, heads: 32, ffn: 12288, ..qwen3(name) }
+            }
+        }
+    }
+
+    /// Whether the head is the embedding.
+    pub fn tied(self) -> bool {
+        matches!(self, Preset::Small | Preset::Qwen3_06B)
+    }
+
+    /// The row that the head's row `id` is a copy of, where the preset wants exact ties.
+    fn head_row(self, id: usize) -> usize {
+        match self {
+            // Neighbours, and pairs two blocks of the log-softmax apart.
+            Preset::Tiny if id < 192 && id % 8 == 7 => id - 1,
+            Preset::Tiny if (192..256).contains(&id) && id.is_multiple_of(4) => id - 128,
+            _ => id,
+        }
+    }
+
+    /// Standard deviations and gains of the preset's weights.
+    fn gains(self) -> Gains {
+        match self {
+            Preset::Tiny => {
+                Gains { embedding: 0.5, qk: 1.5, head_norm: 0.0, o: 1.5, down: 1.5, head: 2.25 }
+            }
+            Preset::Small => {
+                Gains { embedding: 0.125, qk: 1.0, head_norm: 1.5, o: 1.0, down: 1.5, head: 0.0 }
+            }
+            Preset::Qwen3_06B => {
+                Gains { embedding: 0.0625, qk: 1.0, head_norm: 1.5, o: 1.0, down: 1.5, head: 0.0 }
+            }
+            Preset::Qwen3_8B => {
+                Gains { embedding: 0.0625, qk: 1.0, head_norm: 1.5, o: 1.0, down: 1.5, head: 2.5 }
+            }
+        }
+    }
+}
+
+/// What the published configurations of the family share.
+fn qwen3(name: String) -> ModelConfig {
+    ModelConfig {
+        name,
+        family: Family::Qwen3,
+        layers: 0,
+        hidden: 0,
+        heads: 0,
+        kv_heads: 8,
+        head_dim: 128,
+        ffn: 0,
+        vocab: 151_936,
+        norm_eps: 1e-6,
+        rope_base: 1e6,
+        rope_scaling: RopeScaling::None,
+        context: 40_960,
+        eos: vec![151_645],
+        bos: None,
+        constants: Constants::REAL,
+        block_size: 16,
+    }
+}
+
+/// Standard deviations of the outputs of each kind of tensor, for inputs of unit variance.
+struct Gains {
+    /// Of an embedding element.
+    embedding: f32,
+    /// Of q and k.
+    qk: f32,
+    /// Half range of the q and k norm weights around one.
+    head_norm: f32,
+    /// Of the output projection.
+    o: f32,
+    /// Of the down projection.
+    down: f32,
+    /// Of the logits (untied).
+    head: f32,
+}
+
+/// One tensor of a preset, before fusion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tensor {
+    /// Its number, the third counter word.
+    pub t: u32,
+    /// Rows, 1 for a norm.
+    pub n: usize,
+    /// Columns.
+    pub k: usize,
+    /// Scale of a 24-bit integer.
+    pub scale: f32,
+    /// Whether one is added (norm weights).
+    pub norm: bool,
+}
+
+/// Parts of a layer, in the order of their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Norm before attention.
+    AttentionNorm,
+    /// Rows of q.
+    Q,
+    /// Rows of k.
+    K,
+    /// Rows of v.
+    V,
+    /// q norm (Qwen3).
+    QNorm,
+    /// k norm (Qwen3).
+    KNorm,
+    /// Output projection.
+    O,
+    /// Norm before the feed-forward.
+    FfnNorm,
+    /// Rows of gate.
+    Gate,
+    /// Rows of up.
+    Up,
+    /// Down projection.
+    Down,
+}
+
+/// The tensors of a preset: what a device needs to make its weights in place.
+pub struct Tensors {
+    config: ModelConfig,
+    gains: Gains,
+}
+
+/// The tensors of a preset.
+pub fn tensors(preset: Preset) -> Tensors {
+    Tensors { config: preset.config(), gains: preset.gains() }
+}
+
+/// Half range of ordinary norm weights around one.
+const NORM_RANGE: f32 = 0.25;
+
+impl Tensors {
+    /// Tensor 0: the embedding.
+    pub fn embedding(&self) -> Tensor {
+        let c = &self.config;
+        matrix(0, c.vocab, c.hidden, self.gains.embedding)
+    }
+
+    /// Tensor 1: the final norm.
+    pub fn final_norm(&self) -> Tensor {
+        norm(1, self.config.hidden, NORM_RANGE)
+    }
+
+    /// Tensor 2: the head of an untied preset, before rows are duplicated.
+    pub fn head(&self) -> Tensor {
+        let c = &self.config;
+        matrix(2, c.vocab, c.hidden, self.gains.head / (c.hidden as f32).sqrt())
+    }
+
+    /// Tensor `16 (layer + 1) + part`.
+    pub fn layer(&self, layer: usize, part: Part) -> Tensor {
+        let (c, g) = (&self.config, &self.gains);
+        let t = 16 * (layer as u32 + 1) + part as u32;
+        let (q, kv) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let from = |n: usize, k: usize, gain: f32| matrix(t, n, k, gain / (k as f32).sqrt());
+        match part {
+            Part::AttentionNorm | Part::FfnNorm => norm(t, c.hidden, NORM_RANGE),
+            Part::QNorm | Part::KNorm => norm(t, c.head_dim, g.head_norm),
+            Part::Q => from(q, c.hidden, g.qk),
+            Part::K => from(kv, c.hidden, g.qk),
+            Part::V | Part::Gate | Part::Up => {
+                from(if part == Part::V { kv } else { c.ffn }, c.hidden, 1.0)
+            }
+            Part::O => from(c.hidden, q, g.o),
+            Part::Down => from(c.hidden, c.ffn, g.down),
+        }
+    }
+}
+
+/// A matrix of uniform weights with the standard deviation `deviation`.
+fn matrix(t: u32, n: usize, k: usize, deviation: f32) -> Tensor {
+    Tensor { t, n, k, scale: deviation * 3f32.sqrt() / 8_388_608.0, norm: false }
+}
+
+/// A norm of weights within `range` of one.
+fn norm(t: u32, k: usize, range: f32) -> Tensor {
+    Tensor { t, n: 1, k, scale: range / 8_388_608.0, norm: true }
+}
+
+impl Tensor {
+    /// Element `e` before rounding.
+    #[inline]
+    fn value(&self, key: [u32; 2], e: u64) -> f32 {
+        let x0 = philox4x32_10([e as u32, (e >> 32) as u32, self.t, 0], key)[0];
+        let value = (x0 as i32 >> 8) as f32 * self.scale;
+        if self.norm { 1.0 + value } else { value }
+    }
+
+    /// Appends all elements to `out`.
+    fn append(&self, dtype: Dtype, key: [u32; 2], out: &mut Vec<u16>) {
+        out.extend((0..(self.n * self.k) as u64).map(|e| dtype.round(self.value(key, e))));
+    }
+}
+
+/// Stacks tensors of equal width into one matrix.
+fn stack(dtype: Dtype, key: [u32; 2], parts: &[Tensor]) -> Matrix16 {
+    let n = parts.iter().map(|p| p.n).sum();
+    let k = parts[0].k;
+    let mut data = Vec::with_capacity(n * k);
+    for part in parts {
+        part.append(dtype, key, &mut data);
+    }
+    Matrix16 { n, k, data }
+}
+
+impl Model {
+    /// Makes the weights of a preset from a seed, in host memory.
+    pub fn synthetic(preset: Preset, dtype: Dtype, weight_seed: u64) -> Model {
+        let key = key_of(weight_seed);
+        let config = preset.config();
+        let list = tensors(preset);
+        let make = |parts: &[Tensor]| stack(dtype, key, parts);
+        let layers = (0..config.layers)
+            .map(|l| {
+                let part = |p: Part| list.layer(l, p);
+                let head_norm =
+                    |p: Part| (config.family == Family::Qwen3).then(|| make(&[part(p)]).data);
+                Layer {
+                    attention_norm: make(&[part(Part::AttentionNorm)]).data,
+                    qkv: make(&[part(Part::Q), part(Part::K), part(Part::V)]),
+                    q_norm: head_norm(Part::QNorm),
+                    k_norm: head_norm(Part::KNorm),
+                    o: make(&[part(Part::O)]),
+                    ffn_norm: make(&[part(Part::FfnNorm)]).data,
+                    gate_up: make(&[part(Part::Gate), part(Part::Up)]),
+                    down: make(&[part(Part::Down)]),
+                }
+            })
+            .collect();
+        let head = (!preset.tied()).then(|| {
+            let mut head = make(&[list.head()]);
+            for id in 0..head.n {
+                let from = preset.head_row(id) * head.k;
+                head.data.copy_within(from..from + head.k, id * head.k);
+            }
+            head
+        });
+        let mut model = Model {
+            embedding: make(&[list.embedding()]),
+            layers,
+            final_norm: make(&[list.final_norm()]).data,
+            head,
+            config,
+            dtype,
+            digest: String::new(),
+        };
+        model.digest = super::digest::of(&model);
+        model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the formula, not the code, decides the weights. Method: the published Philox block of counter 0
+    /// and key 0 begins with 6627e8d5; 6627e8d5 >> 8 = 6694888, times the scale of tiny's embedding.
+    #[test]
+    fn the_first_embedding_element_follows_from_the_published_philox_block() {
+        let model = Model::synthetic(Preset::Tiny, Dtype::F16, 0);
+        let scale = 0.5 * 3f32.sqrt() / 8_388_608.0;
+        let expected = half::f16::from_f32(6_694_888.0 * scale);
+        assert_eq!(model.embedding.data[0], expected.to_bits());
+    }
+
+    #[test]
+    fn names_and_presets_correspond() {
+        for preset in Preset::ALL {
+            assert_eq!(Preset::from_name(preset.name()), Some(preset));
+        }
+        assert_eq!(Preset::from_name("large"), None);
+    }
+
+    #[test]
+    fn the_head_of_tiny_has_equal_rows_near_and_far_and_eos_is_not_among_them() {
+        let head = Model::synthetic(Preset::Tiny, Dtype::Bf16, 7).head.expect("tiny is untied");
+        let row = |id: usize| &head.data[id * head.k..(id + 1) * head.k];
+        let twins = |id: usize| (0..head.n).filter(|&j| j != id && row(j) == row(id)).count();
+        assert_eq!(row(15), row(14));
+        assert_eq!(row(196), row(68));
+        assert_eq!((0..head.n).filter(|&id| twins(id) > 0).count(), 80);
+        assert_eq!(twins(EOS as usize), 0);
+    }
+
+    #[test]
+    fn weights_depend_on_every_bit_of_the_seed() {
+        let base = Model::synthetic(Preset::Tiny, Dtype::F16, 0).digest;
+        for bit in [0, 31, 32, 63] {
+            assert_ne!(Model::synthetic(Preset::Tiny, Dtype::F16, 1 << bit).digest, base, "{bit}");
+        }
+    }
+}
