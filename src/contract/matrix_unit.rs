@@ -1,1 +1,6 @@
 //! placeholder: being written
+
+/// placeholder
+pub fn detected_path() -> &'static str {
+    "portable"
+}

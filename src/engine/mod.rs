@@ -16,7 +16,7 @@ use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as Rows};
 use crate::record::{
-    Capture, CapturedRow, Finish, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
+    Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
     TrajectoryHasher,
 };
 use crate::schedule::Schedule;
@@ -315,6 +315,9 @@ impl<D: Device> Engine<'_, D> {
         for read in std::mem::take(&mut self.scheduler.reads) {
             let KvRead { uid, residency, moment, blocks, positions } = read;
             let rows = self.forward.digest_kv(&blocks, positions as u32)?;
+            self.hasher.tag("kv");
+            let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
+            self.hasher.list(flat.into_iter());
             let output = self.run.outputs.get_mut(&uid).expect("one output a request");
             output.kv_due += positions as u64;
             output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {

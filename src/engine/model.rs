@@ -93,6 +93,11 @@ impl<D: Device> DeviceModel<D> {
         &self.digest
     }
 
+    /// Name of the device: `host`, `cuda`.
+    pub fn device_name(&self) -> &'static str {
+        self.device.name()
+    }
+
     /// The contract in force.
     pub fn contract(&self) -> &Contract {
         self.device.contract()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Intent;
 
-pub use sentinel::{Sentinel, SentinelCounts};
+pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
 
 /// Why a request stopped.

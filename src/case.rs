@@ -1,0 +1,207 @@
+//! A case, and the file that carries it from one machine to another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::contract::hex;
+use crate::env::{Environment, Tool};
+use crate::schedule::Schedule;
+use crate::schema::{Schema, SchemaError};
+use crate::workload::Workload;
+use crate::world::World;
+
+/// Schema of case files.
+pub const CASE_SCHEMA: Schema = Schema { name: "lockstep.case", major: 1, minor: 0 };
+
+/// Largest case file read, in bytes.
+pub const CASE_BYTES_MAX: u64 = 64 << 20;
+
+/// All inputs of an execution.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What is fixed.
+    pub world: World,
+    /// The requests.
+    pub workload: Workload,
+    /// The deviations.
+    pub schedule: Schedule,
+    /// Seed of unseeded draws.
+    pub seed: u64,
+}
+
+impl Case {
+    /// sha256 (hex) of the case's canonical JSON.
+    pub fn digest(&self) -> String {
+        let json = serde_json::to_vec(self).expect("a case serialises");
+        hex(&Sha256::digest(&json))
+    }
+
+    /// Checks the limits of all parts; the error is one line.
+    pub fn validate(&self) -> Result<(), String> {
+        self.world.validate()?;
+        self.workload.validate()?;
+        self.schedule.validate()
+    }
+}
+
+/// What was seen when the case was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Observed {
+    /// Trajectory hash of the run; `None` if it did not come to its end.
+    pub trajectory: Option<String>,
+    /// Observable that differed first, by name; `None` if the relation held.
+    pub observable: Option<String>,
+    /// The failure in words.
+    pub summary: Option<String>,
+}
+
+/// A case file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    /// `lockstep.case/1.0`.
+    pub schema: String,
+    /// See [`Case`].
+    pub world: World,
+    /// See [`Case`].
+    pub workload: Workload,
+    /// See [`Case`].
+    pub schedule: Schedule,
+    /// See [`Case`].
+    pub seed: u64,
+    /// Relation that the case is about; `None` means all.
+    pub relation: Option<String>,
+    /// What was seen.
+    pub observed: Observed,
+    /// Whether every single deletion and lowering was tried and made the failure go away.
+    pub minimal: bool,
+    /// Executions that prove it.
+    pub checks: u64,
+    /// Tool that wrote the file.
+    pub tool: Tool,
+    /// Environment that it was written in.
+    pub env: Environment,
+    /// Sentinel counts of the run.
+    pub sentinels: BTreeMap<String, u64>,
+    /// Command that replays it.
+    pub command: String,
+}
+
+/// A case file could not be read or written.
+#[derive(Debug)]
+pub enum CaseError {
+    /// The file can't be opened, read or written.
+    Io(PathBuf, std::io::Error),
+    /// Larger than [`CASE_BYTES_MAX`].
+    TooLarge(PathBuf),
+    /// Another schema.
+    Schema(PathBuf, SchemaError),
+    /// Not JSON, or not the fields of a case.
+    Json(PathBuf, serde_json::Error),
+    /// Out of limits.
+    Invalid(PathBuf, String),
+}
+
+impl fmt::Display for CaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CaseError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            CaseError::TooLarge(path) => {
+                write!(f, "{}: larger than {CASE_BYTES_MAX} bytes", path.display())
+            }
+            CaseError::Schema(path, error) => write!(f, "{}: {error}", path.display()),
+            CaseError::Json(path, error) => write!(f, "{}: not a case: {error}", path.display()),
+            CaseError::Invalid(path, why) => write!(f, "{}: {why}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CaseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CaseError::Io(_, error) => Some(error),
+            CaseError::Schema(_, error) => Some(error),
+            CaseError::Json(_, error) => Some(error),
+            CaseError::TooLarge(_) | CaseError::Invalid(..) => None,
+        }
+    }
+}
+
+impl CaseFile {
+    /// The case itself.
+    pub fn case(&self) -> Case {
+        Case {
+            world: self.world.clone(),
+            workload: self.workload.clone(),
+            schedule: self.schedule.clone(),
+            seed: self.seed,
+        }
+    }
+
+    /// File name by content, so that the same case is stored once.
+    pub fn file_name(&self) -> String {
+        format!("{}.json", &self.case().digest()[..12])
+    }
+
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<CaseFile, CaseError> {
+        let at = || path.to_path_buf();
+        let io = |error| CaseError::Io(at(), error);
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(io)?;
+        file.take(CASE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+        if text.len() as u64 > CASE_BYTES_MAX {
+            return Err(CaseError::TooLarge(at()));
+        }
+        let mut value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| CaseError::Json(at(), e))?;
+        let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("").to_owned();
+        let newer = CASE_SCHEMA.check(&schema).map_err(|e| CaseError::Schema(at(), e))?;
+        // A newer minor version may add envelope fields. Inside world, workload and schedule everything must be
+        // understood: ignoring a part of them would replay another case.
+        if let (true, Some(object)) = (newer, value.as_object_mut()) {
+            object.retain(|key, _| FIELDS.contains(&key.as_str()));
+        }
+        let file: CaseFile =
+            serde_json::from_value(value).map_err(|e| CaseError::Json(at(), e))?;
+        file.case().validate().map_err(|why| CaseError::Invalid(at(), why))?;
+        Ok(file)
+    }
+
+    /// Writes the file under its content name in `folder`, whole or not at all, and returns its path.
+    pub fn write_into(&self, folder: &Path) -> Result<PathBuf, CaseError> {
+        let path = folder.join(self.file_name());
+        let io = |error| CaseError::Io(path.clone(), error);
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let mut text = serde_json::to_string_pretty(self).expect("a case file serialises");
+        text.push('\n');
+        let partial = path.with_extension(format!("{}.partial", std::process::id()));
+        std::fs::write(&partial, text).map_err(io)?;
+        std::fs::rename(&partial, &path).map_err(io)?;
+        Ok(path)
+    }
+}
+
+/// Fields of [`CaseFile`].
+const FIELDS: [&str; 13] = [
+    "schema",
+    "world",
+    "workload",
+    "schedule",
+    "seed",
+    "relation",
+    "observed",
+    "minimal",
+    "checks",
+    "tool",
+    "env",
+    "sentinels",
+    "command",
+];

@@ -1,0 +1,156 @@
+//! The result of a campaign as JSON, schema `lockstep.fuzz/1.0`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lockstep::device::host::Host;
+use lockstep::env::{Environment, Tool};
+use lockstep::fixture::Fixture;
+use lockstep::harness::{Failure, Report};
+use lockstep::schedule::ActKind;
+use lockstep::schema::Schema;
+use lockstep::subject::Subject;
+use serde::Serialize;
+
+/// Schema of the document.
+const FUZZ_SCHEMA: Schema = Schema { name: "lockstep.fuzz", major: 1, minor: 0 };
+
+/// A finished campaign.
+#[derive(Serialize)]
+pub(super) struct FuzzJson {
+    schema: String,
+    verdict: &'static str,
+    device: String,
+    model: String,
+    seed: u64,
+    cases: u64,
+    seconds: f64,
+    cases_per_second: f64,
+    requests_mean: f64,
+    tokens_mean: f64,
+    forwards: u64,
+    positions_compared: u64,
+    /// Share of cases with a row whose attention folded two or more splits.
+    multi_split_share: f64,
+    fired_share: Option<f64>,
+    fired: BTreeMap<&'static str, FiredJson>,
+    inert: BTreeMap<&'static str, u64>,
+    relations: BTreeMap<&'static str, RelationJson>,
+    failures: Vec<FailureJson>,
+    sentinels: BTreeMap<String, u64>,
+    tool: Tool,
+    env: Environment,
+    command: String,
+}
+
+#[derive(Serialize)]
+struct FiredJson {
+    fired: u64,
+    all: u64,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct RelationJson {
+    cases: u64,
+    held: u64,
+    broken: u64,
+    inapplicable: u64,
+    vacuous: usize,
+    missed: Vec<String>,
+    not_applicable: Option<&'static str>,
+    sentinels: BTreeMap<String, u64>,
+}
+
+/// A failure and where its case is stored.
+#[derive(Serialize)]
+pub(super) struct FailureJson {
+    relation: &'static str,
+    observable: &'static str,
+    summary: String,
+    index: u64,
+    repeatable: bool,
+    minimal: bool,
+    requests: usize,
+    case: String,
+    command: String,
+}
+
+impl FailureJson {
+    pub(super) fn new(failure: &Failure, path: &Path, command: String) -> FailureJson {
+        FailureJson {
+            relation: failure.relation.id,
+            observable: failure.reported().observable.name(),
+            summary: failure.reported().to_string(),
+            index: failure.index,
+            repeatable: failure.is_repeatable(),
+            minimal: failure.shrunk.as_ref().is_some_and(|s| s.minimal),
+            requests: failure.case().workload.requests.len(),
+            case: path.display().to_string(),
+            command,
+        }
+    }
+}
+
+/// The document of a report.
+pub(super) fn document(
+    report: &Report,
+    fixture: &Fixture<Host>,
+    seed: u64,
+    failures: &[FailureJson],
+) -> serde_json::Value {
+    let tally = &report.tally;
+    let cases = tally.cases.max(1) as f64;
+    let seconds = report.elapsed.as_secs_f64();
+    let share = |fired: u64, all: u64| (all > 0).then(|| fired as f64 / all as f64);
+    let acts = ActKind::ALL.iter().zip(tally.acts).filter(|(_, (_, all))| *all > 0);
+    let (fired, all) = tally.disruptive();
+    let multi_split = tally.fired_in[lockstep::record::Sentinel::MultiSplitRow as usize];
+    let json = FuzzJson {
+        schema: FUZZ_SCHEMA.to_string(),
+        verdict: report.verdict().name(),
+        device: fixture.device().into(),
+        model: fixture.name().into(),
+        seed,
+        cases: tally.cases,
+        seconds,
+        cases_per_second: tally.cases as f64 / seconds,
+        requests_mean: tally.requests as f64 / cases,
+        tokens_mean: tally.tokens as f64 / cases,
+        forwards: tally.forwards,
+        positions_compared: tally.positions_compared(),
+        multi_split_share: multi_split as f64 / cases,
+        fired_share: share(fired, all),
+        fired: acts
+            .map(|(kind, (fired, all))| {
+                (kind.name(), FiredJson { fired, all, share: fired as f64 / all as f64 })
+            })
+            .collect(),
+        inert: tally.inert.clone(),
+        relations: tally
+            .relations
+            .iter()
+            .map(|r| {
+                let json = RelationJson {
+                    cases: r.cases,
+                    held: r.held,
+                    broken: r.broken,
+                    inapplicable: r.inapplicable,
+                    vacuous: r.missed.len(),
+                    missed: r.missed.clone(),
+                    not_applicable: r.not_applicable,
+                    sentinels: r.sentinels.clone(),
+                };
+                (r.relation.id, json)
+            })
+            .collect(),
+        failures: Vec::new(),
+        sentinels: tally.sentinels.by_name(),
+        tool: Tool::current(),
+        env: fixture.environment(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let mut value = serde_json::to_value(json).expect("a report serialises");
+    value["failures"] = serde_json::to_value(failures).expect("failures serialise");
+    value
+}

@@ -1,0 +1,75 @@
+//! `lockstep generate`: complete a text on the fixture engine.
+
+use clap::Args;
+use lockstep::contract::Mode;
+use lockstep::contract::sampler::SamplerParams;
+use lockstep::schedule::Schedule;
+use lockstep::subject::Subject;
+use lockstep::workload::{Request, Workload};
+
+use super::open::ModelArguments;
+use super::{CliError, Exit};
+
+#[derive(Args, Debug)]
+pub(super) struct Generate {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// Text to complete.
+    prompt: String,
+    /// Most tokens to generate.
+    #[arg(long, default_value_t = 48, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_tokens: u32,
+    /// Temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    temperature: f32,
+    /// Keep the k best tokens; 0 keeps all.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    top_k: u32,
+    /// Keep the best tokens up to this mass.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f32,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    seed: u64,
+    /// Print token ids instead of text.
+    #[arg(long)]
+    ids: bool,
+}
+
+impl Generate {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        let sampling = SamplerParams {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            ..SamplerParams::default()
+        };
+        sampling.validate().map_err(CliError::usage)?;
+        let tokenizer = self.model.tokenizer()?;
+        let prompt = tokenizer.encode(&self.prompt).map_err(CliError::usage)?;
+        if prompt.is_empty() {
+            return Err(CliError::usage("the prompt has no tokens"));
+        }
+        let fixture = self.model.open(Mode::Invariant)?;
+        let request = Request {
+            uid: 1,
+            prompt,
+            max_tokens: self.max_tokens,
+            sampling,
+            seed: Some(self.seed),
+            ignore_eos: false,
+        };
+        let mut world = fixture.default_world();
+        world.pool_blocks = request.blocks_max(world.block_size) as u32;
+        let workload = Workload { requests: vec![request] };
+        let run = fixture.execute(&world, &workload, &Schedule::default(), self.seed, None)?;
+        let tokens = &run.outputs[&1].tokens;
+        if self.ids {
+            let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
+            println!("{}", ids.join(" "));
+        } else {
+            println!("{}{}", self.prompt, tokenizer.decode(tokens));
+        }
+        Ok(Exit::Held)
+    }
+}

@@ -1,0 +1,193 @@
+//! The fixture: Lockstep's own engine as a [`Subject`].
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::case::{Case, CaseFile};
+use crate::contract::{MatrixUnit, Mode};
+use crate::device::Device;
+use crate::device::host::Host;
+use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
+use crate::env::{Environment, Tool};
+use crate::record::{Capture, Run};
+use crate::schedule::Schedule;
+use crate::subject::{Capabilities, Edges, Subject, SubjectError};
+use crate::weights::Model;
+use crate::workload::Workload;
+use crate::world::World;
+
+/// Longest sequence that a fixture is built for, in positions; models with a shorter context have less.
+pub const POSITIONS_MAX: usize = 4096;
+
+/// The engine on one device with one model.
+pub struct Fixture<D: Device> {
+    name: String,
+    model: Arc<DeviceModel<D>>,
+    mode: Mode,
+    block_size: u32,
+    fresh: Option<FreshProcess>,
+}
+
+/// How a fresh process repeats a case: a program that reads the case file named by its last argument and prints the
+/// trajectory hash.
+#[derive(Clone, Debug)]
+pub struct FreshProcess {
+    /// Program.
+    pub program: PathBuf,
+    /// Arguments before the file.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Fixture<Host> {
+    /// The CPU twin with `model`; `name` is how the model was asked for.
+    pub fn host(name: &str, model: &Model, mode: Mode) -> Result<Fixture<Host>, SubjectError> {
+        let (contract, rope) = contract_of(model, MatrixUnit::SM90, POSITIONS_MAX);
+        let device = DeviceModel::upload(model, Host::new(contract), &rope)
+            .map_err(|error| SubjectError::Unavailable(error.to_string()))?;
+        Ok(Fixture {
+            name: name.into(),
+            model: Arc::new(device),
+            mode,
+            block_size: model.config.block_size as u32,
+            fresh: None,
+        })
+    }
+}
+
+impl<D: Device> Fixture<D> {
+    /// Lets relations repeat cases in a fresh process.
+    pub fn with_fresh_process(mut self, fresh: FreshProcess) -> Fixture<D> {
+        self.fresh = Some(fresh);
+        self
+    }
+
+    /// The same engine in another mode.
+    pub fn in_mode(&self, mode: Mode) -> Fixture<D> {
+        Fixture {
+            name: self.name.clone(),
+            model: Arc::clone(&self.model),
+            mode,
+            block_size: self.block_size,
+            fresh: self.fresh.clone(),
+        }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &DeviceModel<D> {
+        &self.model
+    }
+
+    /// The environment tuple of results made with this fixture.
+    pub fn environment(&self) -> Environment {
+        Environment::current(
+            self.model.device_name(),
+            Some(self.model.contract().hash()),
+            Some(self.model.digest().into()),
+        )
+    }
+}
+
+impl<D> Subject for Fixture<D>
+where
+    D: Device + Send + Sync,
+    DeviceModel<D>: Send + Sync,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device(&self) -> &str {
+        self.model.device_name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
+    }
+
+    fn edges(&self) -> Edges {
+        let config = self.model.config();
+        Edges {
+            rows: plan::ROW_EDGES.to_vec(),
+            tile: config.constants.tile,
+            split: config.constants.split,
+            vocab: config.vocab as u32,
+            positions_max: self.model.positions_max() as u32,
+        }
+    }
+
+    fn default_world(&self) -> World {
+        World {
+            model: self.name.clone(),
+            model_digest: self.model.digest().into(),
+            dtype: self.model.contract().dtype,
+            mode: self.mode.clone(),
+            block_size: self.block_size,
+            pool_blocks: 1,
+            token_budget: None,
+            prefix_cache: true,
+            hash_bits: 64,
+        }
+    }
+
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<Capture>,
+    ) -> Result<Run, SubjectError> {
+        engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
+            match error {
+                EngineError::BadInput(why) => SubjectError::BadInput(why),
+                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
+                EngineError::NotLive { .. } | EngineError::Ledger(_) => {
+                    SubjectError::Failed(error.to_string())
+                }
+            }
+        })
+    }
+
+    fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
+        let fresh = self.fresh.as_ref().ok_or_else(|| missing("no program was named"))?;
+        let file = CaseFile {
+            schema: crate::case::CASE_SCHEMA.to_string(),
+            world: case.world.clone(),
+            workload: case.workload.clone(),
+            schedule: case.schedule.clone(),
+            seed: case.seed,
+            relation: None,
+            observed: Default::default(),
+            minimal: false,
+            checks: 0,
+            tool: Tool::current(),
+            env: self.environment(),
+            sentinels: Default::default(),
+            command: String::new(),
+        };
+        let folder = std::env::temp_dir().join(format!("lockstep-{}", std::process::id()));
+        let path = file.write_into(&folder).map_err(|e| missing(&e.to_string()))?;
+        let output = Command::new(&fresh.program)
+            .args(&fresh.arguments)
+            .arg(&path)
+            .envs(fresh.variables.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| missing(&format!("{}: {e}", fresh.program.display())))?;
+        // Leaving the file behind would do no harm; failing over it would.
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir(&folder);
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            return Err(SubjectError::Failed(format!("the fresh process failed: {}", why.trim())));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
+
+fn missing(why: &str) -> SubjectError {
+    SubjectError::Unavailable(format!("no fresh process: {why}"))
+}

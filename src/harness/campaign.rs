@@ -1,0 +1,299 @@
+//! A campaign: cases from a seed, judged by relations, until the number asked for or the first that fails.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::case::Case;
+use crate::relation::{Executions, Judgement, Relation, compare};
+use crate::strategy::{Cases, Space, cases};
+use crate::subject::{Subject, SubjectError};
+
+use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
+use super::tally::{CaseResult, Tally, case_result};
+
+/// I3 is asked on every so many-th case.
+const REPLAY_EVERY: u64 = 4;
+/// I3 is asked in a fresh process on every so many-th case.
+const FRESH_PROCESS_EVERY: u64 = 128;
+
+/// What to run.
+pub struct Campaign<'s> {
+    /// The engine.
+    pub subject: &'s dyn Subject,
+    /// Where cases come from.
+    pub space: Space,
+    /// What is asked of each case.
+    pub relations: Vec<&'static Relation>,
+    /// Cases, from number 0.
+    pub cases: u64,
+    /// Stop after this time, whatever the number of cases.
+    pub time_max: Option<Duration>,
+    /// Seed of the campaign.
+    pub seed: u64,
+    /// Threads. Changes how fast cases come, never which.
+    pub jobs: usize,
+    /// Limits of the shrink.
+    pub budget: ShrinkBudget,
+}
+
+/// The verdict of a campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything held, and everything was exercised.
+    Held,
+    /// A relation is broken.
+    Broken,
+    /// Nothing is broken, but a mechanism was not exercised.
+    Undecided,
+}
+
+impl Verdict {
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Held => "held",
+            Verdict::Broken => "broken",
+            Verdict::Undecided => "undecided",
+        }
+    }
+}
+
+/// A relation broken by a case.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The relation.
+    pub relation: &'static Relation,
+    /// Number of the case in the campaign.
+    pub index: u64,
+    /// The case as it was drawn.
+    pub original: Case,
+    /// The smallest case that fails in the same way; `None` if it does not fail each time.
+    pub shrunk: Option<Shrunk>,
+    /// The first failure.
+    pub divergence: compare::Divergence,
+    /// Verdicts of three more executions of the original: whether it failed again.
+    pub again: [bool; 3],
+}
+
+impl Failure {
+    /// Whether the case fails each time. If not, the engine's own repeatability is what is broken.
+    pub fn is_repeatable(&self) -> bool {
+        self.again == [true; 3]
+    }
+
+    /// The case to report.
+    pub fn case(&self) -> &Case {
+        self.shrunk.as_ref().map_or(&self.original, |s| &s.case)
+    }
+
+    /// The failure of [`Failure::case`].
+    pub fn reported(&self) -> &compare::Divergence {
+        self.shrunk.as_ref().map_or(&self.divergence, |s| &s.divergence)
+    }
+}
+
+/// A finished campaign.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The sums.
+    pub tally: Tally,
+    /// The first failing case's first broken relation.
+    pub failure: Option<Failure>,
+    /// Wall time of the cases, without the shrink.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// The verdict. Broken beats undecided.
+    pub fn verdict(&self) -> Verdict {
+        if self.failure.is_some() {
+            Verdict::Broken
+        } else if self.vacuous() > 0 {
+            Verdict::Undecided
+        } else {
+            Verdict::Held
+        }
+    }
+
+    /// Minima missed over all relations.
+    pub fn vacuous(&self) -> usize {
+        self.tally.relations.iter().map(|r| r.missed.len()).sum()
+    }
+}
+
+/// A case that was judged.
+struct Judged {
+    result: CaseResult,
+    /// Index of the first broken relation, and how it is broken.
+    broken: Option<(usize, compare::Divergence)>,
+}
+
+impl Campaign<'_> {
+    /// Runs the campaign. `progress` is called with the number of cases done so far.
+    ///
+    /// The result is a function of the campaign's fields, except that a time limit decides how many cases there are.
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Report, SubjectError> {
+        let capabilities = self.subject.capabilities();
+        let relations: Vec<_> = self
+            .relations
+            .iter()
+            .map(|r| (*r, (r.applies)(&capabilities).err()))
+            .collect();
+        let edges = self.subject.edges();
+        let started = Instant::now();
+        let cases = cases(self.space.clone());
+        let done = self.judge_all(&cases, &relations, progress, started)?;
+        let elapsed = started.elapsed();
+
+        let mut tally = Tally::new(&relations, &edges);
+        let mut first_failure = None;
+        for (index, judged) in done {
+            tally.add(&judged.result);
+            if let Some((relation, divergence)) = judged.broken {
+                first_failure = Some((index, relations[relation].0, divergence));
+                // Cases after the first failing one are left out, so that the number of threads decides nothing.
+                break;
+            }
+        }
+        tally.settle();
+        let failure = match first_failure {
+            Some((index, relation, divergence)) => {
+                Some(self.examine(&cases, index, relation, divergence)?)
+            }
+            None => None,
+        };
+        Ok(Report { tally, failure, elapsed })
+    }
+
+    /// Judges cases on all threads, up to the first failing one.
+    fn judge_all(
+        &self,
+        cases: &Cases,
+        relations: &[(&'static Relation, Option<&'static str>)],
+        progress: &(dyn Fn(u64) + Sync),
+        started: Instant,
+    ) -> Result<BTreeMap<u64, Judged>, SubjectError> {
+        let next = AtomicU64::new(0);
+        let failed_at = AtomicU64::new(u64::MAX);
+        let done = Mutex::new(BTreeMap::new());
+        let error = Mutex::new(None);
+        let work = || {
+            loop {
+                // Out of time: stop before taking a number, so that the cases done have no gap.
+                if self.time_max.is_some_and(|max| started.elapsed() >= max) {
+                    return;
+                }
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.cases || index > failed_at.load(Ordering::Relaxed) {
+                    return;
+                }
+                match self.judge(cases, relations, index) {
+                    Ok(judged) => {
+                        if judged.broken.is_some() {
+                            failed_at.fetch_min(index, Ordering::Relaxed);
+                        }
+                        let mut done = done.lock().expect("no judge panics while it holds the lock");
+                        done.insert(index, judged);
+                        progress(done.len() as u64);
+                    }
+                    Err(why) => {
+                        failed_at.fetch_min(index, Ordering::Relaxed);
+                        *error.lock().expect("no judge panics while it holds the lock") = Some(why);
+                        return;
+                    }
+                }
+            }
+        };
+        if self.jobs <= 1 {
+            work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 0..self.jobs {
+                    scope.spawn(work);
+                }
+            });
+        }
+        match error.into_inner().expect("all threads are done") {
+            Some(why) => Err(why),
+            None => Ok(done.into_inner().expect("all threads are done")),
+        }
+    }
+
+    fn judge(
+        &self,
+        cases: &Cases,
+        relations: &[(&'static Relation, Option<&'static str>)],
+        index: u64,
+    ) -> Result<Judged, SubjectError> {
+        let case = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
+        let prompts: Vec<usize> = case.workload.requests.iter().map(|r| r.prompt.len()).collect();
+        let edges = self.subject.edges();
+        let mut executions =
+            match Executions::new(self.subject, &case, self.wants_fresh_process(index)) {
+                Ok(executions) => executions,
+                Err(SubjectError::Failed(why)) => {
+                    let divergence = compare::crash(why);
+                    let mut result = case_result(&Default::default(), &prompts, &edges);
+                    let broken = Judgement::Broken(Box::new(divergence.clone()));
+                    result.judgements = vec![Some(broken)];
+                    return Ok(Judged { result, broken: Some((0, divergence)) });
+                }
+                Err(error) => return Err(error),
+            };
+        let mut judgements = Vec::with_capacity(relations.len());
+        let mut broken = None;
+        for (i, (relation, not_applicable)) in relations.iter().enumerate() {
+            if not_applicable.is_some() || !self.asks(relation, index) {
+                judgements.push(None);
+                continue;
+            }
+            let judgement = match (relation.judge)(&mut executions) {
+                Ok(judgement) => judgement,
+                Err(SubjectError::Failed(why)) => Judgement::Broken(Box::new(compare::crash(why))),
+                Err(error) => return Err(error),
+            };
+            if let (Judgement::Broken(divergence), None) = (&judgement, &broken) {
+                broken = Some((i, (**divergence).clone()));
+            }
+            judgements.push(Some(judgement));
+        }
+        let mut result = case_result(executions.run(), &prompts, &edges);
+        result.judgements = judgements;
+        result.forwards = executions.forwards();
+        result.fresh_processes = executions.fresh_processes();
+        Ok(Judged { result, broken })
+    }
+
+    /// Replays cost a whole execution: in a mixed campaign only some cases pay it.
+    fn asks(&self, relation: &Relation, index: u64) -> bool {
+        self.relations.len() == 1 || relation.id != "I3" || index.is_multiple_of(REPLAY_EVERY)
+    }
+
+    fn wants_fresh_process(&self, index: u64) -> bool {
+        index.is_multiple_of(FRESH_PROCESS_EVERY)
+    }
+
+    /// Repeats the failing case, and shrinks it if it fails each time.
+    fn examine(
+        &self,
+        cases: &Cases,
+        index: u64,
+        relation: &'static Relation,
+        divergence: compare::Divergence,
+    ) -> Result<Failure, SubjectError> {
+        let original = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
+        let fresh = self.wants_fresh_process(index);
+        let mut again = [false; 3];
+        for slot in &mut again {
+            let found = failure_of(self.subject, relation, &original, fresh)?;
+            *slot = found.is_some_and(|d| d.all.contains(&divergence.observable));
+        }
+        // What fails only sometimes can't be shrunk: a candidate that passes proves nothing.
+        let shrunk = (again == [true; 3]).then(|| {
+            shrink(self.subject, relation, &original, &divergence, self.budget)
+        });
+        Ok(Failure { relation, index, original, shrunk, divergence, again })
+    }
+}

@@ -1,0 +1,200 @@
+//! Campaigns and failures as text for people.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::case::Case;
+use crate::record::SENTINELS;
+use crate::schedule::{Act, ActKind, Intent, Mark};
+
+use super::campaign::{Failure, Report};
+
+/// The table at the end of a campaign: relations, sentinels, acts.
+pub fn table(report: &Report) -> String {
+    let tally = &report.tally;
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  compared",
+        "relation", "cases", "held", "broken", "inapplicable", "vacuous"
+    );
+    for r in &tally.relations {
+        if let Some(why) = r.not_applicable {
+            let _ = writeln!(out, "{:<12} not applicable: {why}", r.relation.id);
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv",
+            r.relation.id,
+            r.cases,
+            r.held,
+            r.broken,
+            r.inapplicable,
+            r.missed.len(),
+            r.compared.positions,
+            r.compared.kv
+        );
+    }
+    let _ = writeln!(out, "\nsentinels (cases in which each fired)");
+    let fired: Vec<String> = SENTINELS
+        .iter()
+        .map(|(s, name)| format!("{name} {}", tally.fired_in[*s as usize]))
+        .chain(tally.edges.iter().map(|(e, n)| format!("row_edge_{e} {n}")))
+        .chain([format!("fresh_process {}", tally.fresh_processes)])
+        .collect();
+    out.push_str(&wrap(&fired, 100));
+    let _ = writeln!(out, "\nacts (fired / all)");
+    let acts: Vec<String> = ActKind::ALL
+        .iter()
+        .zip(tally.acts)
+        .map(|(kind, (fired, all))| format!("{} {}", kind.name(), share(fired, all)))
+        .collect();
+    out.push_str(&wrap(&acts, 100));
+    let (fired, all) = tally.disruptive();
+    let _ = writeln!(out, "  fired share of disruptive acts {}", share(fired, all));
+    if !tally.inert.is_empty() {
+        let inert: Vec<String> = tally.inert.iter().map(|(why, n)| format!("{why} {n}")).collect();
+        let _ = writeln!(out, "  inert: {}", inert.join(", "));
+    }
+    let missed: Vec<String> = tally
+        .relations
+        .iter()
+        .flat_map(|r| r.missed.iter().map(move |m| format!("  {}: {m}", r.relation.id)))
+        .collect();
+    if !missed.is_empty() {
+        let _ = writeln!(out, "\nvacuous: these minima were missed\n{}", missed.join("\n"));
+    }
+    out
+}
+
+fn share(fired: u64, all: u64) -> String {
+    match all {
+        0 => "0/0".into(),
+        _ => format!("{fired}/{all} ({:.2})", fired as f64 / all as f64),
+    }
+}
+
+/// Items joined by commas, in indented lines of at most `width` columns.
+fn wrap(items: &[String], width: usize) -> String {
+    let mut out = String::new();
+    let mut line = String::new();
+    for item in items {
+        if !line.is_empty() && line.len() + item.len() + 4 > width {
+            let _ = writeln!(out, "  {line},");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push_str(", ");
+        }
+        line.push_str(item);
+    }
+    if !line.is_empty() {
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
+/// A failure: the command that reproduces it first, then the claim, the difference, the minimal case.
+pub fn failure(failure: &Failure, command: &str, path: &Path, explanation: Option<&str>) -> String {
+    let mut out = String::new();
+    let relation = failure.relation;
+    let _ = writeln!(out, "reproduce: {command}");
+    let _ = writeln!(out, "relation {}: {}", relation.id, relation.statement);
+    let _ = writeln!(out, "broken by case {}: {}", failure.index, failure.reported());
+    if let Some(text) = explanation {
+        let _ = writeln!(out, "  {text}");
+    }
+    match &failure.shrunk {
+        Some(shrunk) if shrunk.minimal => {
+            let _ = writeln!(
+                out,
+                "1-minimal after {} executions: none of its {} single reductions fails",
+                shrunk.executions, shrunk.checks
+            );
+        }
+        Some(shrunk) => {
+            let _ = writeln!(
+                out,
+                "not minimal: the shrink's budget ended after {} executions",
+                shrunk.executions
+            );
+        }
+        None => {
+            let again = failure.again.iter().filter(|a| **a).count();
+            let _ = writeln!(
+                out,
+                "not repeatable: it failed again in {again} of 3 more executions, so it was not \
+                 shrunk; the engine does not repeat itself"
+            );
+        }
+    }
+    let _ = writeln!(out, "case file: {}", path.display());
+    out.push_str(&describe(failure.case()));
+    out
+}
+
+/// A case as a table of requests and their deviations.
+pub fn describe(case: &Case) -> String {
+    let mut out = String::new();
+    let w = &case.world;
+    let _ = writeln!(
+        out,
+        "world: {} {}, blocks of {}, pool {}{}{}{}",
+        w.model,
+        w.dtype.name(),
+        w.block_size,
+        w.pool_blocks,
+        w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),
+        if w.prefix_cache { "" } else { ", no prefix cache" },
+        if w.hash_bits == 64 { String::new() } else { format!(", {} hash bits", w.hash_bits) },
+    );
+    const SHOWN_MAX: usize = 40;
+    for r in case.workload.requests.iter().take(SHOWN_MAX) {
+        let kind = if r.sampling.is_greedy() { "greedy" } else { "sampled" };
+        let _ = writeln!(
+            out,
+            "  request {}: prompt {}, generates {}, {kind}",
+            r.uid,
+            short(&r.prompt),
+            r.max_tokens
+        );
+        for intent in case.schedule.intents.iter().filter(|i| i.uid == r.uid).take(SHOWN_MAX) {
+            let _ = writeln!(out, "    {}", intent_text(intent));
+        }
+    }
+    if case.workload.requests.len() > SHOWN_MAX {
+        let _ = writeln!(out, "  and {} more", case.workload.requests.len() - SHOWN_MAX);
+    }
+    out
+}
+
+fn short(tokens: &[u32]) -> String {
+    const SHOWN_MAX: usize = 12;
+    let shown: Vec<String> = tokens.iter().take(SHOWN_MAX).map(u32::to_string).collect();
+    let dots = if tokens.len() > SHOWN_MAX { " .." } else { "" };
+    format!("[{}{dots}] ({} tokens)", shown.join(" "), tokens.len())
+}
+
+fn intent_text(intent: &Intent) -> String {
+    let mark = match intent.mark {
+        Mark::Start => "at the start".to_owned(),
+        Mark::Offer { n } => format!("at offer {n}"),
+        Mark::Computed { residency: 1, tokens } => format!("at {tokens} tokens"),
+        Mark::Computed { residency, tokens } => {
+            format!("at {tokens} tokens of residency {residency}")
+        }
+    };
+    let act = match intent.act {
+        Act::Arrive { steps } => format!("arrive {steps} boundaries later"),
+        Act::Hold { steps } => format!("refuse admission for {steps} boundaries"),
+        Act::Hit { at_most: 0 } => "refuse the prefix hit".into(),
+        Act::Hit { at_most } => format!("trim the prefix hit to {at_most} blocks"),
+        Act::Stall { steps } => format!("leave out of {steps} steps"),
+        Act::Rank { to } => format!("move to place {to} of the step"),
+        Act::Cut { tokens } => format!("cut the chunk to {tokens} tokens"),
+        Act::Preempt { away, .. } => format!("preempt and recompute, away for {away} boundaries"),
+        Act::Victim => "be the next victim".into(),
+    };
+    format!("{mark}: {act}")
+}

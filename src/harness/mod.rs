@@ -1,0 +1,14 @@
+//! The harness: campaigns over generated cases, shrinking, case files, and trials for `cargo test`.
+
+pub mod campaign;
+pub mod explain;
+pub mod ledger;
+pub mod persist;
+pub mod shrink;
+pub mod tally;
+pub mod trials;
+
+pub use campaign::{Campaign, Failure, Report, Verdict};
+pub use shrink::{ShrinkBudget, Shrunk};
+pub use tally::Tally;
+pub use trials::Suite;

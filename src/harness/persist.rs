@@ -1,0 +1,78 @@
+//! Failures as case files.
+
+use std::path::{Path, PathBuf};
+
+use crate::case::{CASE_SCHEMA, Case, CaseError, CaseFile, Observed};
+use crate::env::{Environment, Tool};
+use crate::record::Run;
+use crate::relation::Divergence;
+use crate::subject::Subject;
+
+use super::campaign::Failure;
+
+/// What a case file says beside the case.
+pub struct Provenance<'p> {
+    /// Environment tuple.
+    pub env: Environment,
+    /// Command that replays a file at this path.
+    pub command: &'p dyn Fn(&Path) -> String,
+}
+
+/// Writes a failure's smallest case into `folder`.
+pub fn write(
+    failure: &Failure,
+    subject: &dyn Subject,
+    provenance: &Provenance<'_>,
+    folder: &Path,
+) -> Result<PathBuf, CaseError> {
+    let case = failure.case();
+    let run = run_of(subject, case);
+    let file = file(
+        case,
+        Some(failure.relation.id),
+        Some(failure.reported()),
+        failure.shrunk.as_ref().map_or((false, 0), |s| (s.minimal, s.checks)),
+        run.as_ref(),
+        provenance,
+        folder,
+    );
+    file.write_into(folder)
+}
+
+/// The case's run, if it comes to its end.
+fn run_of(subject: &dyn Subject, case: &Case) -> Option<Run> {
+    subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None).ok()
+}
+
+/// A case file. `certificate` is (minimal, checks).
+pub fn file(
+    case: &Case,
+    relation: Option<&str>,
+    divergence: Option<&Divergence>,
+    certificate: (bool, u64),
+    run: Option<&Run>,
+    provenance: &Provenance<'_>,
+    folder: &Path,
+) -> CaseFile {
+    let mut file = CaseFile {
+        schema: CASE_SCHEMA.to_string(),
+        world: case.world.clone(),
+        workload: case.workload.clone(),
+        schedule: case.schedule.clone(),
+        seed: case.seed,
+        relation: relation.map(Into::into),
+        observed: Observed {
+            trajectory: run.map(|r| r.trajectory.hash()),
+            observable: divergence.map(|d| d.observable.name().into()),
+            summary: divergence.map(ToString::to_string),
+        },
+        minimal: certificate.0,
+        checks: certificate.1,
+        tool: Tool::current(),
+        env: provenance.env.clone(),
+        sentinels: run.map(|r| r.sentinels.by_name()).unwrap_or_default(),
+        command: String::new(),
+    };
+    file.command = (provenance.command)(&folder.join(file.file_name()));
+    file
+}

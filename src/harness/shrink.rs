@@ -1,0 +1,141 @@
+//! Shrinks a failure to a 1-minimal case that still fails in the same way, and proves that it is 1-minimal.
+
+use proptest::strategy::ValueTree;
+use std::time::{Duration, Instant};
+
+use crate::case::Case;
+use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, compare};
+use crate::strategy::{CaseTree, reduce};
+use crate::subject::{Subject, SubjectError};
+
+/// Limits of a shrink. Reaching one ends it early; the result then says that it is not minimal.
+#[derive(Clone, Copy, Debug)]
+pub struct ShrinkBudget {
+    /// Executions of a candidate.
+    pub executions_max: u64,
+    /// Wall time. It can change how far a shrink gets, never what a candidate's verdict is.
+    pub time_max: Duration,
+}
+
+impl Default for ShrinkBudget {
+    fn default() -> ShrinkBudget {
+        ShrinkBudget { executions_max: 20_000, time_max: Duration::from_secs(120) }
+    }
+}
+
+/// The end of a shrink.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// The smallest case found.
+    pub case: Case,
+    /// How it fails.
+    pub divergence: Divergence,
+    /// Whether every single reduction was tried and made the failure go away.
+    pub minimal: bool,
+    /// Executions of single reductions that prove it.
+    pub checks: u64,
+    /// Executions of candidates before that.
+    pub executions: u64,
+}
+
+/// The failure of `relation` on `case`, if it fails. A crash of the engine counts for every relation.
+pub fn failure_of(
+    subject: &dyn Subject,
+    relation: &Relation,
+    case: &Case,
+    fresh_process: bool,
+) -> Result<Option<Divergence>, SubjectError> {
+    let judged = Executions::new(subject, case, fresh_process)
+        .and_then(|mut executions| (relation.judge)(&mut executions));
+    match judged {
+        Ok(Judgement::Broken(divergence)) => Ok(Some(*divergence)),
+        Ok(Judgement::Held(_) | Judgement::Inapplicable(_)) => Ok(None),
+        Err(SubjectError::Failed(why)) => Ok(Some(compare::crash(why))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Shrinks `case`, which breaks `relation` in `observable`.
+pub fn shrink(
+    subject: &dyn Subject,
+    relation: &Relation,
+    case: &Case,
+    divergence: &Divergence,
+    budget: ShrinkBudget,
+) -> Shrunk {
+    // A fresh process is needed only if repeating in this one shows no difference.
+    let here = failure_of(subject, relation, case, false);
+    let fresh = !matches!(here, Ok(Some(_)));
+    let started = Instant::now();
+    let mut search = Search { subject, relation, observable: divergence.observable, fresh, executions: 0 };
+    let spent = |search: &Search<'_>| {
+        search.executions >= budget.executions_max || started.elapsed() >= budget.time_max
+    };
+
+    let mut best = (case.clone(), divergence.clone());
+    'joint: loop {
+        let mut tree = CaseTree::new(best.0.clone());
+        let mut more = tree.simplify();
+        while more {
+            if spent(&search) {
+                return Shrunk {
+                    case: best.0,
+                    divergence: best.1,
+                    minimal: false,
+                    checks: 0,
+                    executions: search.executions,
+                };
+            }
+            let candidate = tree.current();
+            more = match search.fails(&candidate) {
+                Some(divergence) => {
+                    best = (candidate, divergence);
+                    tree.simplify()
+                }
+                None => tree.complicate(),
+            };
+        }
+        // The certificate: every single reduction once more, from fresh state.
+        let executions = search.executions;
+        let mut checks = 0;
+        for single in reduce::singles(&best.0) {
+            if single.validate().is_err() {
+                continue;
+            }
+            checks += 1;
+            if let Some(divergence) = search.fails(&single) {
+                best = (single, divergence);
+                if spent(&search) {
+                    break 'joint;
+                }
+                continue 'joint;
+            }
+        }
+        return Shrunk { case: best.0, divergence: best.1, minimal: true, checks, executions };
+    }
+    Shrunk {
+        case: best.0,
+        divergence: best.1,
+        minimal: false,
+        checks: 0,
+        executions: search.executions,
+    }
+}
+
+/// Asks whether candidates fail in the same way.
+struct Search<'s> {
+    subject: &'s dyn Subject,
+    relation: &'s Relation,
+    observable: Observable,
+    fresh: bool,
+    executions: u64,
+}
+
+impl Search<'_> {
+    fn fails(&mut self, case: &Case) -> Option<Divergence> {
+        self.executions += 1;
+        // A candidate that is not executable is no failure of the engine.
+        let found = failure_of(self.subject, self.relation, case, self.fresh).ok().flatten()?;
+        found.all.contains(&self.observable).then_some(found)
+    }
+}

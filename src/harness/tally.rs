@@ -1,0 +1,234 @@
+//! Sums over the cases of a campaign, in the order of case numbers.
+
+use std::collections::BTreeMap;
+
+use crate::record::{Inert, Run, SENTINELS, SentinelCounts};
+use crate::relation::{Compared, Judgement, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread};
+use crate::schedule::ActKind;
+use crate::subject::Edges;
+
+/// What one case contributed.
+#[derive(Clone, Debug)]
+pub(super) struct CaseResult {
+    pub(super) judgements: Vec<Option<Judgement>>,
+    pub(super) sentinels: SentinelCounts,
+    /// Whether each row edge lay between two launches of the case.
+    pub(super) edges_crossed: Vec<bool>,
+    /// (fired, all) by act, in the order of [`ActKind::ALL`].
+    pub(super) acts: [(u64, u64); ActKind::ALL.len()],
+    /// Why intents were inert.
+    pub(super) inert: BTreeMap<&'static str, u64>,
+    pub(super) requests: u64,
+    pub(super) tokens: u64,
+    pub(super) forwards: u64,
+    pub(super) fresh_processes: u64,
+}
+
+/// Per-case figures of a run.
+pub(super) fn case_result(run: &Run, prompts: &[usize], edges: &Edges) -> CaseResult {
+    let mut acts = [(0, 0); ActKind::ALL.len()];
+    let mut inert = BTreeMap::new();
+    for outcome in &run.intents {
+        let (fired, all) = &mut acts[outcome.intent.act.kind() as usize];
+        *all += 1;
+        match outcome.inert {
+            None => *fired += 1,
+            Some(why) => *inert.entry(inert_name(why)).or_default() += 1,
+        }
+    }
+    let crossed = |edge: &u32| {
+        run.steps.iter().any(|s| s.rows < *edge) && run.steps.iter().any(|s| s.rows >= *edge)
+    };
+    CaseResult {
+        judgements: Vec::new(),
+        sentinels: run.sentinels.clone(),
+        edges_crossed: edges.rows.iter().map(crossed).collect(),
+        acts,
+        inert,
+        requests: prompts.len() as u64,
+        tokens: run.distinct_tokens(prompts.iter().copied()),
+        forwards: 0,
+        fresh_processes: 0,
+    }
+}
+
+fn inert_name(why: Inert) -> &'static str {
+    match why {
+        Inert::MarkNotReached => "mark not reached",
+        Inert::WrongMark => "wrong mark",
+        Inert::NoSuchRequest => "no such request",
+        Inert::SameAsDefault => "same as the default",
+        Inert::NeverAsked => "never asked for",
+    }
+}
+
+/// A relation's sums.
+#[derive(Clone, Debug)]
+pub struct RelationTally {
+    /// The relation.
+    pub relation: &'static Relation,
+    /// Cases that it was asked about.
+    pub cases: u64,
+    /// Cases in which it held.
+    pub held: u64,
+    /// Cases in which it was broken.
+    pub broken: u64,
+    /// Cases that did not exercise it.
+    pub inapplicable: u64,
+    /// Why the subject can't be judged by it at all.
+    pub not_applicable: Option<&'static str>,
+    /// What was compared.
+    pub compared: Compared,
+    /// Minima that were missed.
+    pub missed: Vec<String>,
+    /// (name, cases in which it fired) of its gates and spreads.
+    pub sentinels: BTreeMap<String, u64>,
+}
+
+/// Sums of a campaign.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Cases.
+    pub cases: u64,
+    /// By relation, in the order asked for.
+    pub relations: Vec<RelationTally>,
+    /// How many cases each sentinel fired in.
+    pub fired_in: [u64; SENTINELS.len()],
+    /// How often each sentinel fired.
+    pub sentinels: SentinelCounts,
+    /// How many cases crossed each row edge.
+    pub edges: Vec<(u32, u64)>,
+    /// (fired, all) by act, in the order of [`ActKind::ALL`].
+    pub acts: [(u64, u64); ActKind::ALL.len()],
+    /// Why intents were inert.
+    pub inert: BTreeMap<&'static str, u64>,
+    /// Requests.
+    pub requests: u64,
+    /// Tokens, each position of each request counted once.
+    pub tokens: u64,
+    /// Steps launched.
+    pub forwards: u64,
+    /// Cases repeated in a fresh process.
+    pub fresh_processes: u64,
+}
+
+impl Tally {
+    pub(super) fn new(
+        relations: &[(&'static Relation, Option<&'static str>)],
+        edges: &Edges,
+    ) -> Tally {
+        Tally {
+            cases: 0,
+            relations: relations
+                .iter()
+                .map(|&(relation, not_applicable)| RelationTally {
+                    relation,
+                    cases: 0,
+                    held: 0,
+                    broken: 0,
+                    inapplicable: 0,
+                    not_applicable,
+                    compared: Compared::default(),
+                    missed: Vec::new(),
+                    sentinels: BTreeMap::new(),
+                })
+                .collect(),
+            fired_in: [0; SENTINELS.len()],
+            sentinels: SentinelCounts::default(),
+            edges: edges.rows.iter().map(|e| (*e, 0)).collect(),
+            acts: [(0, 0); ActKind::ALL.len()],
+            inert: BTreeMap::new(),
+            requests: 0,
+            tokens: 0,
+            forwards: 0,
+            fresh_processes: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, case: &CaseResult) {
+        self.cases += 1;
+        self.requests += case.requests;
+        self.tokens += case.tokens;
+        self.forwards += case.forwards;
+        self.fresh_processes += case.fresh_processes;
+        self.sentinels.merge(&case.sentinels);
+        for (count, (sentinel, _)) in self.fired_in.iter_mut().zip(SENTINELS) {
+            *count += u64::from(case.sentinels.get(sentinel) > 0);
+        }
+        for ((_, count), crossed) in self.edges.iter_mut().zip(&case.edges_crossed) {
+            *count += u64::from(*crossed);
+        }
+        for (sum, one) in self.acts.iter_mut().zip(&case.acts) {
+            sum.0 += one.0;
+            sum.1 += one.1;
+        }
+        for (why, n) in &case.inert {
+            *self.inert.entry(why).or_default() += n;
+        }
+        for (tally, judgement) in self.relations.iter_mut().zip(&case.judgements) {
+            let Some(judgement) = judgement else { continue };
+            tally.cases += 1;
+            match judgement {
+                Judgement::Held(compared) => {
+                    tally.held += 1;
+                    tally.compared.positions += compared.positions;
+                    tally.compared.kv += compared.kv;
+                }
+                Judgement::Broken(_) => tally.broken += 1,
+                Judgement::Inapplicable(_) => tally.inapplicable += 1,
+            }
+        }
+    }
+
+    /// Fills in which minima were missed. A relation that no case exercised is vacuous whatever the number of cases.
+    pub(super) fn settle(&mut self) {
+        let due = self.cases >= SPREAD_CASES_MIN;
+        for i in 0..self.relations.len() {
+            let relation = self.relations[i].relation;
+            let mut missed = Vec::new();
+            let mut seen = BTreeMap::new();
+            for gate in relation.gates {
+                seen.insert(gate.name().to_owned(), self.fired_in[*gate as usize]);
+            }
+            for (name, count) in relation.spreads.iter().flat_map(|s| self.spread(*s)) {
+                if due && count < minimum(&name) {
+                    missed.push(format!("{name} in {count} of {} cases", self.cases));
+                }
+                seen.insert(name, count);
+            }
+            let tally = &mut self.relations[i];
+            if tally.held + tally.broken == 0 && tally.not_applicable.is_none() {
+                missed.insert(0, "no case passed its gate".into());
+            }
+            tally.missed = missed;
+            tally.sentinels = seen;
+        }
+    }
+
+    fn spread(&self, spread: Spread) -> Vec<(String, u64)> {
+        match spread {
+            Spread::Fired(s) => vec![(s.name().to_owned(), self.fired_in[s as usize])],
+            Spread::RowEdges => {
+                self.edges.iter().map(|(e, n)| (format!("row_edge_{e}"), *n)).collect()
+            }
+            Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
+        }
+    }
+
+    /// (fired, all) over disruptive acts.
+    pub fn disruptive(&self) -> (u64, u64) {
+        let acts = ActKind::ALL.iter().zip(self.acts).filter(|(kind, _)| kind.is_disruptive());
+        acts.fold((0, 0), |(fired, all), (_, (f, a))| (fired + f, all + a))
+    }
+
+    /// Positions whose logits were compared, over all relations.
+    pub fn positions_compared(&self) -> u64 {
+        self.relations.iter().map(|r| r.compared.positions).sum()
+    }
+}
+
+const FRESH_PROCESS: &str = "fresh_process";
+
+fn minimum(name: &str) -> u64 {
+    if name == FRESH_PROCESS { 1 } else { SPREAD_MIN }
+}

@@ -1,0 +1,249 @@
+//! Relations as libtest-mimic trials, native to `cargo test`.
+//!
+//! A trial is a campaign focused on one relation. It fails if the relation is broken, and also if the campaign was
+//! vacuous: a pass that did not exercise its mechanism is a failure too.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use proptest::test_runner::{Config, contextualize_config};
+
+use crate::case::CaseFile;
+use crate::env::Environment;
+use crate::relation::{Relation, named};
+use crate::strategy::Space;
+use crate::subject::Subject;
+
+use super::campaign::{Campaign, Report, Verdict};
+use super::explain::explain;
+use super::ledger;
+use super::persist::{self, Provenance};
+use super::shrink::{ShrinkBudget, failure_of};
+
+/// Cases of a trial unless `PROPTEST_CASES` says otherwise.
+const CASES_DEFAULT: u32 = 64;
+
+/// Settings of the trials of a test target.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// Where failing cases are written, and read from before anything is generated.
+    pub regressions: PathBuf,
+    /// Cases a trial.
+    pub cases: u64,
+    /// Seed of every campaign.
+    pub seed: u64,
+    /// Lines printed after the trials.
+    ledger: Arc<Mutex<Vec<String>>>,
+}
+
+impl Suite {
+    /// Settings from the environment: `PROPTEST_CASES`, `PROPTEST_RNG_SEED`.
+    pub fn from_env(regressions: impl Into<PathBuf>) -> Suite {
+        let config = contextualize_config(Config {
+            cases: CASES_DEFAULT,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let seed = match config.rng_seed {
+            proptest::test_runner::RngSeed::Fixed(seed) => seed,
+            proptest::test_runner::RngSeed::Random => 0,
+        };
+        Suite {
+            regressions: regressions.into(),
+            cases: config.cases.into(),
+            seed,
+            ledger: Arc::default(),
+        }
+    }
+
+    /// A trial `i2::chunk::NAME` that searches for a case that breaks `relation`.
+    pub fn search(
+        &self,
+        subject: &Arc<dyn Subject + Send>,
+        relation: &'static Relation,
+        space: Space,
+        cases: u64,
+    ) -> Trial {
+        let name = format!("{}::{}", relation.path, subject.name());
+        let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
+        Trial::test(name, move || {
+            let report = suite.campaign(&*subject, relation, space, cases)?;
+            suite.note(&trial, &report);
+            match report.verdict() {
+                Verdict::Held => Ok(()),
+                Verdict::Broken => Err(suite.broken(&*subject, &report)),
+                Verdict::Undecided => Err(vacuous(&report)),
+            }
+        })
+    }
+
+    /// A trial `c0::TRIAL::PATH::NAME` that passes only if the relation is *broken* in this space: the positive
+    /// control. Returns the report to `check` for what else must be true of it.
+    pub fn control(
+        &self,
+        subject: &Arc<dyn Subject + Send>,
+        control: &str,
+        relation: &'static Relation,
+        space: Space,
+        cases: u64,
+        check: fn(&Report) -> Result<(), String>,
+    ) -> Trial {
+        let name = format!("c0::{control}::{}::{}", relation.path, subject.name());
+        let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
+        Trial::test(name, move || {
+            let report = suite.campaign(&*subject, relation, space, cases)?;
+            suite.note(&trial, &report);
+            match report.verdict() {
+                Verdict::Broken => check(&report).map_err(Failed::from),
+                verdict => Err(Failed::from(format!(
+                    "the control must be caught, but the campaign ended {}\n{}",
+                    verdict.name(),
+                    ledger::table(&report)
+                ))),
+            }
+        })
+    }
+
+    /// One trial `regressions::FILE` for each committed case file of this subject's model.
+    pub fn replays(&self, subject: &Arc<dyn Subject + Send>) -> Result<Vec<Trial>, String> {
+        let mut paths: Vec<PathBuf> = match std::fs::read_dir(&self.regressions) {
+            Ok(entries) => entries.flatten().map(|e| e.path()).collect(),
+            Err(_) => return Ok(Vec::new()),
+        };
+        paths.retain(|p| p.extension().is_some_and(|e| e == "json"));
+        paths.sort();
+        let mut trials = Vec::new();
+        for path in paths {
+            let file = CaseFile::read(&path).map_err(|e| e.to_string())?;
+            if file.world.model != subject.name() {
+                continue;
+            }
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = format!("regressions::{stem}::{}", subject.name());
+            let subject = Arc::clone(subject);
+            trials.push(Trial::test(name, move || replay(&*subject, &file, &path)));
+        }
+        Ok(trials)
+    }
+
+    /// Prints seed, cases and device, runs the trials, prints the ledger.
+    pub fn run(
+        &self,
+        arguments: &Arguments,
+        device: &str,
+        trials: Vec<Trial>,
+    ) -> std::process::ExitCode {
+        if !arguments.list {
+            eprintln!(
+                "lockstep: seed {}, {} cases a trial, device {device}",
+                self.seed, self.cases
+            );
+        }
+        let conclusion = libtest_mimic::run(arguments, trials);
+        if !arguments.list {
+            let mut lines = self.ledger.lock().expect("no trial panics while it holds the lock");
+            lines.sort();
+            for line in lines.iter() {
+                eprintln!("{line}");
+            }
+            eprintln!("lockstep: device {device}, {} ignored", conclusion.num_ignored);
+        }
+        conclusion.exit_code()
+    }
+
+    fn campaign(
+        &self,
+        subject: &dyn Subject,
+        relation: &'static Relation,
+        mut space: Space,
+        cases: u64,
+    ) -> Result<Report, Failed> {
+        space.focus.extend_from_slice(relation.focus);
+        let campaign = Campaign {
+            subject,
+            space,
+            relations: vec![relation],
+            cases,
+            time_max: None,
+            seed: self.seed,
+            jobs: 1,
+            budget: ShrinkBudget::default(),
+        };
+        campaign.run(&|_| ()).map_err(|error| Failed::from(error.to_string()))
+    }
+
+    /// One line a trial: what was compared, and which sentinels fired in how many cases.
+    fn note(&self, trial: &str, report: &Report) {
+        let mut text = format!("{trial}: {} of {} cases", report.tally.cases, self.cases);
+        for r in &report.tally.relations {
+            let seen: Vec<String> = r.sentinels.iter().map(|(n, c)| format!("{n} {c}")).collect();
+            text += &format!(
+                ", {} held, {} broken, {} inapplicable, {} positions compared; {}",
+                r.held,
+                r.broken,
+                r.inapplicable,
+                r.compared.positions,
+                seen.join(", ")
+            );
+        }
+        self.ledger.lock().expect("no trial panics while it holds the lock").push(text);
+    }
+
+    fn broken(&self, subject: &dyn Subject, report: &Report) -> Failed {
+        let failure = report.failure.as_ref().expect("a broken report has a failure");
+        let provenance = Provenance {
+            env: Environment::current(subject.device(), None, None),
+            command: &replay_command,
+        };
+        let text = match persist::write(failure, subject, &provenance, &self.regressions) {
+            Ok(path) => {
+                let explanation = explain(subject, failure.case(), failure.reported());
+                ledger::failure(failure, &replay_command(&path), &path, explanation.as_deref())
+            }
+            Err(error) => format!("{}\nthe case could not be written: {error}", failure.reported()),
+        };
+        Failed::from(text)
+    }
+}
+
+/// The command that replays a committed case.
+fn replay_command(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    format!("cargo test --test relations regressions::{stem}")
+}
+
+fn vacuous(report: &Report) -> Failed {
+    let missed: Vec<&str> =
+        report.tally.relations.iter().flat_map(|r| &r.missed).map(String::as_str).collect();
+    Failed::from(format!(
+        "vacuous pass: {}\n{}",
+        missed.join("; "),
+        ledger::table(report)
+    ))
+}
+
+/// Carries out a committed case under its relation.
+fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Failed> {
+    let case = file.case();
+    let relations = match &file.relation {
+        Some(name) => named(name),
+        None => crate::relation::RELATIONS.to_vec(),
+    };
+    if relations.is_empty() {
+        return Err(Failed::from(format!("{}: unknown relation", path.display())));
+    }
+    for relation in relations {
+        let found = failure_of(subject, relation, &case, false)
+            .map_err(|error| Failed::from(format!("{}: {error}", path.display())))?;
+        if let Some(divergence) = found {
+            return Err(Failed::from(format!(
+                "{}: relation {} is broken: {divergence}\n{}",
+                path.display(),
+                relation.id,
+                ledger::describe(&case)
+            )));
+        }
+    }
+    Ok(())
+}

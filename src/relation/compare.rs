@@ -1,0 +1,288 @@
+//! The comparer: a request's output against its canonical one, bit for bit, counting what it compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{KvBits, Output};
+
+use super::Compared;
+
+/// What can differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observable {
+    /// f32 logits of a computed position.
+    Logits,
+    /// Stored K or V of a position.
+    Kv,
+    /// Generated tokens or the finish reason.
+    Tokens,
+    /// State of the engine at a step boundary.
+    Trajectory,
+    /// Fewer or more positions were observed than the ledger says.
+    Coverage,
+    /// The engine crashed, leaked or did not finish.
+    Crash,
+}
+
+impl Observable {
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Observable::Logits => "logits",
+            Observable::Kv => "kv",
+            Observable::Tokens => "tokens",
+            Observable::Trajectory => "trajectory",
+            Observable::Coverage => "coverage",
+            Observable::Crash => "crash",
+        }
+    }
+
+    /// The observable with this name.
+    pub fn from_name(name: &str) -> Option<Observable> {
+        use Observable::*;
+        [Logits, Kv, Tokens, Trajectory, Coverage, Crash].into_iter().find(|o| o.name() == name)
+    }
+}
+
+/// Where a difference stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Request, if it belongs to one.
+    pub uid: Option<u64>,
+    /// Residency, from 1.
+    pub residency: Option<u32>,
+    /// Position in the sequence, or step boundary of a trajectory.
+    pub position: Option<u32>,
+    /// Layer, for K and V.
+    pub layer: Option<usize>,
+}
+
+/// A broken relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The strongest observable that differs; its first difference is described here.
+    pub observable: Observable,
+    /// All observables that differ.
+    pub all: BTreeSet<Observable>,
+    /// Where.
+    pub place: Place,
+    /// What was expected and what was found, in words.
+    pub detail: String,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} differ", self.observable.name())?;
+        let Place { uid, residency, position, layer } = self.place;
+        if let Some(uid) = uid {
+            write!(f, ": request {uid}")?;
+        }
+        if let Some(position) = position {
+            write!(f, ", position {position}")?;
+        }
+        if let Some(residency) = residency {
+            write!(f, ", residency {residency}")?;
+        }
+        if let Some(layer) = layer {
+            write!(f, ", layer {layer}")?;
+        }
+        write!(f, ": {}", self.detail)
+    }
+}
+
+/// A failed execution as a divergence.
+pub fn crash(detail: String) -> Divergence {
+    Divergence {
+        observable: Observable::Crash,
+        all: BTreeSet::from([Observable::Crash]),
+        place: Place::default(),
+        detail,
+    }
+}
+
+/// Compares what was observed of a request with its canonical output.
+pub fn outputs(uid: u64, got: &Output, canonical: &Output) -> Result<Compared, Divergence> {
+    let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
+    let mut compared = Compared::default();
+    compare_logits(uid, got, canonical, &mut compared, &mut differences);
+    compare_kv(uid, got, canonical, &mut compared, &mut differences);
+    compare_tokens(uid, got, canonical, &mut differences);
+    // Less compared than computed, and no other difference that explains it: the comparer was blind.
+    let due = (got.rows_computed, got.kv_due);
+    if differences.is_empty() && due != (compared.positions, compared.kv) {
+        let place = Place { uid: Some(uid), ..Place::default() };
+        let detail = format!(
+            "compared {} of {} computed and {} of {} stored positions",
+            compared.positions, due.0, compared.kv, due.1
+        );
+        differences.insert(Observable::Coverage, (place, detail));
+    }
+    let all: BTreeSet<Observable> = differences.keys().copied().collect();
+    match differences.into_iter().next() {
+        None => Ok(compared),
+        Some((observable, (place, detail))) => {
+            Err(Divergence { observable, all, place, detail })
+        }
+    }
+}
+
+type Differences = BTreeMap<Observable, (Place, String)>;
+
+fn compare_logits(
+    uid: u64,
+    got: &Output,
+    canonical: &Output,
+    compared: &mut Compared,
+    differences: &mut Differences,
+) {
+    let expected: BTreeMap<u32, u64> =
+        canonical.positions.iter().map(|p| (p.position, p.logits)).collect();
+    for bits in &got.positions {
+        let Some(&logits) = expected.get(&bits.position) else { continue };
+        compared.positions += 1;
+        if logits != bits.logits {
+            let place = Place {
+                uid: Some(uid),
+                residency: Some(bits.residency),
+                position: Some(bits.position),
+                layer: None,
+            };
+            let detail = format!("digest {:016x}, canonical {logits:016x}", bits.logits);
+            differences.entry(Observable::Logits).or_insert((place, detail));
+        }
+    }
+}
+
+fn compare_kv(
+    uid: u64,
+    got: &Output,
+    canonical: &Output,
+    compared: &mut Compared,
+    differences: &mut Differences,
+) {
+    let expected: BTreeMap<u32, &KvBits> =
+        canonical.kv.iter().map(|kv| (kv.position, kv)).collect();
+    for kv in &got.kv {
+        let Some(reference) = expected.get(&kv.position) else { continue };
+        if reference.layers.len() != kv.layers.len() {
+            continue;
+        }
+        compared.kv += 1;
+        let pairs = kv.layers.iter().zip(&reference.layers).enumerate();
+        for (layer, (a, b)) in pairs.filter(|(_, (a, b))| a != b) {
+            let place = Place {
+                uid: Some(uid),
+                residency: Some(kv.residency),
+                position: Some(kv.position),
+                layer: Some(layer),
+            };
+            let which = if a.k != b.k { "K" } else { "V" };
+            let detail = format!("{which} as {:?}", kv.moment).to_lowercase();
+            differences.entry(Observable::Kv).or_insert((place, detail));
+        }
+    }
+}
+
+fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut Differences) {
+    let place = |position| Place { uid: Some(uid), position, ..Place::default() };
+    if got.tokens != canonical.tokens {
+        let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
+        let detail = format!(
+            "generated token {common} is {:?}, canonical {:?}",
+            got.tokens.get(common),
+            canonical.tokens.get(common)
+        );
+        differences.insert(Observable::Tokens, (place(None), detail));
+    } else if got.finish != canonical.finish {
+        let detail = format!("finished as {:?}, canonical {:?}", got.finish, canonical.finish);
+        differences.insert(Observable::Tokens, (place(None), detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Finish, KvDigest, KvMoment, PositionBits};
+
+    fn output(positions: u32, layers: usize) -> Output {
+        let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
+        Output {
+            tokens: vec![5, 6],
+            finish: Some(Finish::Length),
+            positions: (0..positions)
+                .map(|position| PositionBits { residency: 1, position, logits: position.into() })
+                .collect(),
+            kv: (0..positions)
+                .map(|position| KvBits {
+                    residency: 1,
+                    position,
+                    moment: KvMoment::Released,
+                    layers: (0..layers).map(|l| digest(position, l)).collect(),
+                })
+                .collect(),
+            rows_computed: positions.into(),
+            kv_due: positions.into(),
+            ..Output::default()
+        }
+    }
+
+    #[test]
+    fn equal_outputs_are_compared_at_every_position() {
+        let compared = outputs(1, &output(7, 2), &output(7, 2)).unwrap();
+        assert_eq!(compared, Compared { positions: 7, kv: 7 });
+    }
+
+    /// Plants a one-bit change at each position, and at each position and layer, and wants each one named.
+    #[test]
+    fn a_flipped_bit_at_any_position_and_layer_is_found_and_named() {
+        let canonical = output(7, 2);
+        for at in 0..7 {
+            let mut got = canonical.clone();
+            got.positions[at].logits ^= 1 << (at * 9);
+            let divergence = outputs(1, &got, &canonical).unwrap_err();
+            assert_eq!(divergence.observable, Observable::Logits);
+            assert_eq!(divergence.place.position, Some(at as u32));
+            for layer in 0..2 {
+                for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
+                    let mut got = canonical.clone();
+                    flip(&mut got.kv[at].layers[layer]);
+                    let divergence = outputs(1, &got, &canonical).unwrap_err();
+                    assert_eq!(divergence.observable, Observable::Kv);
+                    assert_eq!(divergence.place.layer, Some(layer));
+                    assert_eq!(divergence.place.position, Some(at as u32));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_that_hides_a_position_does_not_pass() {
+        let canonical = output(7, 2);
+        let mut got = canonical.clone();
+        got.positions.remove(3);
+        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        let mut got = canonical.clone();
+        got.kv.clear();
+        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        let mut got = canonical.clone();
+        got.kv[2].layers.clear();
+        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        // A canonical run that observed nothing can't confirm anything either.
+        let blind = Output { positions: Vec::new(), ..canonical.clone() };
+        assert_eq!(outputs(1, &canonical, &blind).unwrap_err().observable, Observable::Coverage);
+    }
+
+    #[test]
+    fn tokens_and_finish_reasons_are_compared() {
+        let canonical = output(3, 1);
+        let mut got = canonical.clone();
+        got.tokens[1] = 9;
+        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Tokens);
+        let mut got = canonical.clone();
+        got.finish = Some(Finish::Eos);
+        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Tokens);
+    }
+}

@@ -1,0 +1,142 @@
+//! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits.
+
+use crate::record::{KvMoment, Sentinel};
+use crate::schedule::ActKind;
+use crate::strategy::Feature;
+use crate::subject::{Capabilities, SubjectError};
+
+use super::{Compared, Executions, Judgement, Relation, Spread, compare};
+
+/// Any partition of a prefill into chunks.
+pub(super) static CHUNK: Relation = Relation {
+    id: "I2.chunk",
+    path: "i2::chunk",
+    statement: "a request's bits do not depend on where its prefill was cut",
+    varies: "the partition of prefills and re-prefills into chunks",
+    gates: &[Sentinel::Cut],
+    spreads: &[
+        Spread::Fired(Sentinel::CutMidBlock),
+        Spread::Fired(Sentinel::CutMidTile),
+        Spread::Fired(Sentinel::CutMidSplit),
+        Spread::Fired(Sentinel::TileBeforeChunk),
+    ],
+    focus: &[Feature::Cut],
+    applies: |c| can(c, ActKind::Cut, "the subject can't cut a prefill"),
+    judge: |executions| {
+        let cut = fired(executions, ActKind::Cut);
+        equal_to_canonical(executions, &cut, "no prefill was cut")
+    },
+};
+
+/// Preemption by recompute, repeatedly and in the middle of a chunked prefill.
+pub(super) static PREEMPT: Relation = Relation {
+    id: "I2.preempt",
+    path: "i2::preempt",
+    statement: "a request's bits do not depend on losing its residency and computing its tokens again",
+    varies: "preemption by recompute: moment, repetition, absence, victims of pool pressure",
+    gates: &[Sentinel::PreemptRecompute],
+    spreads: &[
+        Spread::Fired(Sentinel::Resume),
+        Spread::Fired(Sentinel::PreemptMidPrefill),
+        Spread::Fired(Sentinel::PreemptAgain),
+        Spread::Fired(Sentinel::PreemptForRoom),
+        Spread::Fired(Sentinel::ScoredInPrefill),
+    ],
+    focus: &[Feature::Preempt, Feature::Cut],
+    applies: |c| can(c, ActKind::Preempt, "the subject can't preempt"),
+    judge: |executions| {
+        let outputs = &executions.run().outputs;
+        let again: Vec<u64> = outputs
+            .iter()
+            .filter(|(_, o)| o.positions.iter().any(|p| p.residency > 1))
+            .map(|(uid, _)| *uid)
+            .collect();
+        equal_to_canonical(executions, &again, "no request was preempted and resumed")
+    },
+};
+
+/// Prefix hits: full, partial, refused.
+pub(super) static PREFIX: Relation = Relation {
+    id: "I2.prefix",
+    path: "i2::prefix",
+    statement: "a request's bits do not depend on what the prefix cache served",
+    varies: "prefix hits: full, partial, refused, on shared and on own blocks",
+    gates: &[Sentinel::HitTokensSaved, Sentinel::HitRefused],
+    spreads: &[
+        Spread::Fired(Sentinel::HitTokensSaved),
+        Spread::Fired(Sentinel::HitFull),
+        Spread::Fired(Sentinel::HitPartial),
+        Spread::Fired(Sentinel::HitRefused),
+        Spread::Fired(Sentinel::BlockShared),
+    ],
+    focus: &[Feature::Shared, Feature::Arrive, Feature::Hit],
+    applies: |c| can(c, ActKind::Hit, "the subject has no prefix cache to deviate from"),
+    judge: |executions| {
+        let mut served = fired(executions, ActKind::Hit);
+        let outputs = &executions.run().outputs;
+        let attached =
+            |moment: &KvMoment| *moment == KvMoment::Attached;
+        served.extend(
+            outputs
+                .iter()
+                .filter(|(_, o)| o.kv.iter().any(|kv| attached(&kv.moment)))
+                .map(|(uid, _)| *uid),
+        );
+        served.sort_unstable();
+        served.dedup();
+        equal_to_canonical(executions, &served, "no prefix was served or refused")
+    },
+};
+
+fn can(
+    capabilities: &Capabilities,
+    act: ActKind,
+    missing: &'static str,
+) -> Result<(), &'static str> {
+    if !capabilities.logits {
+        return Err("the subject reports no logits");
+    }
+    if capabilities.acts.contains(&act) { Ok(()) } else { Err(missing) }
+}
+
+/// Requests for which an intent of this kind changed a decision.
+fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<u64> {
+    let mut uids: Vec<u64> = executions
+        .run()
+        .intents
+        .iter()
+        .filter(|o| o.inert.is_none() && o.intent.act.kind() == kind)
+        .map(|o| o.intent.uid)
+        .collect();
+    uids.sort_unstable();
+    uids.dedup();
+    uids
+}
+
+/// The outputs of these requests equal their canonical ones, bit for bit.
+pub(super) fn equal_to_canonical(
+    executions: &mut Executions<'_>,
+    uids: &[u64],
+    inapplicable: &'static str,
+) -> Result<Judgement, SubjectError> {
+    if uids.is_empty() {
+        return Ok(Judgement::Inapplicable(inapplicable));
+    }
+    let mut total = Compared::default();
+    for &uid in uids {
+        let (run, canonical) = executions.with_canonical(uid)?;
+        let (Some(got), Some(expected)) = (run.outputs.get(&uid), canonical.outputs.get(&uid))
+        else {
+            let detail = format!("the engine reported no output for request {uid}");
+            return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
+        };
+        match compare::outputs(uid, got, expected) {
+            Ok(compared) => {
+                total.positions += compared.positions;
+                total.kv += compared.kv;
+            }
+            Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
+        }
+    }
+    Ok(Judgement::Held(total))
+}

@@ -1,0 +1,107 @@
+//! Relations: what must hold between executions, one file each.
+//!
+//! A relation is a value: a statement, the sentinels that say whether a case exercised it, and a judge. Judges see any
+//! engine through [`Subject`](crate::subject::Subject) only. A case that did not exercise a relation is *inapplicable*
+//! to it, never "held".
+
+pub mod compare;
+pub mod executions;
+mod i1;
+mod i2;
+mod i3;
+
+use crate::record::Sentinel;
+use crate::strategy::Feature;
+use crate::subject::{Capabilities, SubjectError};
+
+pub use compare::{Divergence, Observable};
+pub use executions::Executions;
+
+/// What a relation says about one case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement {
+    /// It held, and this much was compared.
+    Held(Compared),
+    /// The case did not exercise it.
+    Inapplicable(&'static str),
+    /// It is broken.
+    Broken(Box<Divergence>),
+}
+
+/// How much was compared, bit for bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Computed positions whose logits were compared.
+    pub positions: u64,
+    /// Positions whose K and V were compared, cached ones included.
+    pub kv: u64,
+}
+
+/// A campaign-wide minimum, due from [`SPREAD_CASES_MIN`] cases on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// The sentinel fired in at least [`SPREAD_MIN`] cases.
+    Fired(Sentinel),
+    /// Each row count at which the subject changes its launches was crossed in at least [`SPREAD_MIN`] cases.
+    RowEdges,
+    /// A case was repeated in a fresh process at least once.
+    FreshProcess,
+}
+
+/// Cases from which on the spread minima are due.
+pub const SPREAD_CASES_MIN: u64 = 200;
+/// Cases in which a spread sentinel must have fired by then.
+pub const SPREAD_MIN: u64 = 2;
+
+/// Looks at the executions of a case.
+pub type Judge = fn(&mut Executions<'_>) -> Result<Judgement, SubjectError>;
+
+/// A relation.
+#[derive(Clone, Copy, Debug)]
+pub struct Relation {
+    /// Identity: `I1`, `I2.chunk`.
+    pub id: &'static str,
+    /// Path in trial names: `i1::siblings`, `i2::chunk`.
+    pub path: &'static str,
+    /// What must hold.
+    pub statement: &'static str,
+    /// What it varies.
+    pub varies: &'static str,
+    /// Mechanisms of which one must have fired in a case for the case to count.
+    pub gates: &'static [Sentinel],
+    /// Campaign minima.
+    pub spreads: &'static [Spread],
+    /// Features that a campaign about this relation turns up.
+    pub focus: &'static [Feature],
+    /// Whether a subject can be judged by it; otherwise why not.
+    pub applies: fn(&Capabilities) -> Result<(), &'static str>,
+    /// The judge.
+    pub judge: Judge,
+}
+
+/// All relations, in the order of reports.
+pub static RELATIONS: [&Relation; 5] = [&i1::I1, &i2::CHUNK, &i2::PREEMPT, &i2::PREFIX, &i3::I3];
+
+/// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
+pub fn named(name: &str) -> Vec<&'static Relation> {
+    let family = |r: &&Relation| r.id.split('.').next() == Some(name);
+    RELATIONS
+        .iter()
+        .copied()
+        .filter(|r| r.id.eq_ignore_ascii_case(name) || family(r))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_name_stands_for_all_its_relations() {
+        assert_eq!(named("I2").len(), 3);
+        assert_eq!(named("I2.chunk").len(), 1);
+        assert_eq!(named("i1").len(), 1);
+        assert!(named("I9").is_empty());
+        assert!(named("").is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! Single reductions of a case: what "smaller by one step" means.
+//!
+//! A reduction deletes an intent, a request with its intents, lowers one number, or makes one part of the world
+//! ordinary. A case is 1-minimal if none of its single reductions still fails.
+
+use crate::case::Case;
+use crate::contract::sampler::SamplerParams;
+use crate::schedule::{Act, Intent, Mark};
+
+/// A number of a case that can be lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    /// Length of the prompt of the request at this index; the end is cut off.
+    PromptLength(usize),
+    /// Tokens that the request at this index generates.
+    MaxTokens(usize),
+    /// 1 while the request at this index samples otherwise than greedily.
+    Sampling(usize),
+    /// 1 while the request at this index has a seed.
+    Seed(usize),
+    /// Number in the mark of the intent at this index: `n`, or tokens.
+    Mark(usize),
+    /// Residency in the mark of the intent at this index.
+    Residency(usize),
+    /// Number in the act of the intent at this index.
+    Act(usize),
+    /// 1 while the world has a token budget.
+    TokenBudget,
+    /// Hash bits that are missing from 64.
+    HashBits,
+    /// 1 while the prefix cache is off.
+    PrefixCache,
+    /// Blocks missing from a pool that holds everything at once.
+    PoolPressure,
+    /// The run's seed.
+    RunSeed,
+}
+
+/// All fields of a case.
+pub fn fields(case: &Case) -> Vec<Field> {
+    let mut fields = Vec::new();
+    for i in 0..case.workload.requests.len() {
+        fields.extend([
+            Field::PromptLength(i),
+            Field::MaxTokens(i),
+            Field::Sampling(i),
+            Field::Seed(i),
+        ]);
+    }
+    for i in 0..case.schedule.intents.len() {
+        fields.extend([Field::Residency(i), Field::Mark(i), Field::Act(i)]);
+    }
+    fields.extend([
+        Field::TokenBudget,
+        Field::HashBits,
+        Field::PrefixCache,
+        Field::PoolPressure,
+        Field::RunSeed,
+    ]);
+    fields
+}
+
+/// (value, floor) of a field. A field at its floor can't be lowered.
+pub fn value(case: &Case, field: Field) -> (u64, u64) {
+    let request = |i: usize| &case.workload.requests[i];
+    let intent = |i: usize| &case.schedule.intents[i];
+    match field {
+        Field::PromptLength(i) => (request(i).prompt.len() as u64, 1),
+        Field::MaxTokens(i) => (request(i).max_tokens.into(), 1),
+        Field::Sampling(i) => {
+            (u64::from(request(i).sampling != SamplerParams::default()), 0)
+        }
+        Field::Seed(i) => (request(i).seed.is_some().into(), 0),
+        Field::Mark(i) => match intent(i).mark {
+            Mark::Start => (0, 0),
+            Mark::Offer { n } => (n.into(), 1),
+            Mark::Computed { tokens, .. } => (tokens.into(), 0),
+        },
+        Field::Residency(i) => match intent(i).mark {
+            Mark::Computed { residency, .. } => (residency.into(), 1),
+            Mark::Start | Mark::Offer { .. } => (0, 0),
+        },
+        Field::Act(i) => match intent(i).act {
+            Act::Arrive { steps } | Act::Hold { steps } | Act::Stall { steps } => (steps.into(), 1),
+            Act::Hit { at_most } => (at_most.into(), 0),
+            Act::Rank { to } => (to.into(), 0),
+            Act::Cut { tokens } => (tokens.into(), 1),
+            Act::Preempt { away, .. } => (away.into(), 0),
+            Act::Victim => (0, 0),
+        },
+        Field::TokenBudget => (case.world.token_budget.is_some().into(), 0),
+        Field::HashBits => (64 - u64::from(case.world.hash_bits.min(64)), 0),
+        Field::PrefixCache => (u64::from(!case.world.prefix_cache), 0),
+        Field::PoolPressure => {
+            (roomy(case).saturating_sub(u64::from(case.world.pool_blocks)), 0)
+        }
+        Field::RunSeed => (case.seed, 0),
+    }
+}
+
+/// The case with a field lowered to `to`, which is at least its floor.
+pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
+    let mut case = case.clone();
+    match field {
+        Field::PromptLength(i) => case.workload.requests[i].prompt.truncate(to as usize),
+        Field::MaxTokens(i) => case.workload.requests[i].max_tokens = to as u32,
+        Field::Sampling(i) => case.workload.requests[i].sampling = SamplerParams::default(),
+        Field::Seed(i) => case.workload.requests[i].seed = None,
+        Field::Mark(i) => match &mut case.schedule.intents[i].mark {
+            Mark::Start => {}
+            Mark::Offer { n } => *n = to as u32,
+            Mark::Computed { tokens, .. } => *tokens = to as u32,
+        },
+        Field::Residency(i) => {
+            if let Mark::Computed { residency, .. } = &mut case.schedule.intents[i].mark {
+                *residency = to as u32;
+            }
+        }
+        Field::Act(i) => match &mut case.schedule.intents[i].act {
+            Act::Arrive { steps } | Act::Hold { steps } | Act::Stall { steps } => {
+                *steps = to as u32;
+            }
+            Act::Hit { at_most } => *at_most = to as u32,
+            Act::Rank { to: place } => *place = to as u32,
+            Act::Cut { tokens } => *tokens = to as u32,
+            Act::Preempt { away, .. } => *away = to as u32,
+            Act::Victim => {}
+        },
+        Field::TokenBudget => case.world.token_budget = None,
+        Field::HashBits => case.world.hash_bits = (64 - to) as u8,
+        Field::PrefixCache => case.world.prefix_cache = true,
+        Field::PoolPressure => case.world.pool_blocks = (roomy(&case) - to) as u32,
+        Field::RunSeed => case.seed = to,
+    }
+    case
+}
+
+/// Blocks that hold every request at once.
+fn roomy(case: &Case) -> u64 {
+    let size = case.world.block_size;
+    case.workload.requests.iter().map(|r| r.blocks_max(size) as u64).sum()
+}
+
+/// The case without the intents at `from..to`.
+pub fn without_intents(case: &Case, from: usize, to: usize) -> Case {
+    let mut case = case.clone();
+    case.schedule.intents.drain(from..to);
+    case
+}
+
+/// The case without the requests at `from..to` and their intents; `None` if no request would be left.
+pub fn without_requests(case: &Case, from: usize, to: usize) -> Option<Case> {
+    if to - from >= case.workload.requests.len() {
+        return None;
+    }
+    let mut case = case.clone();
+    let gone: Vec<u64> = case.workload.requests.drain(from..to).map(|r| r.uid).collect();
+    case.schedule.intents.retain(|i: &Intent| !gone.contains(&i.uid));
+    Some(case)
+}
+
+/// Places of prompt tokens that are not 0: (request index, position).
+pub fn tokens(case: &Case) -> Vec<(usize, usize)> {
+    let requests = case.workload.requests.iter().enumerate();
+    requests
+        .flat_map(|(i, r)| {
+            let set = r.prompt.iter().enumerate().filter(|(_, t)| **t != 0);
+            set.map(move |(p, _)| (i, p))
+        })
+        .collect()
+}
+
+/// The case with the prompt tokens at these places set to 0.
+pub fn with_zeros(case: &Case, places: &[(usize, usize)]) -> Case {
+    let mut case = case.clone();
+    for &(request, position) in places {
+        case.workload.requests[request].prompt[position] = 0;
+    }
+    case
+}
+
+/// Every single reduction: deletions, tokens set to 0, and each field lowered by one and to its floor.
+pub fn singles(case: &Case) -> Vec<Case> {
+    let mut out = Vec::new();
+    out.extend((0..case.schedule.intents.len()).map(|i| without_intents(case, i, i + 1)));
+    let requests = 0..case.workload.requests.len();
+    out.extend(requests.filter_map(|i| without_requests(case, i, i + 1)));
+    out.extend(tokens(case).into_iter().map(|place| with_zeros(case, &[place])));
+    for field in fields(case) {
+        let (value, floor) = value(case, field);
+        if value > floor {
+            out.push(lowered(case, field, floor));
+            if value - 1 > floor {
+                out.push(lowered(case, field, value - 1));
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,209 @@
+//! Shrinking: a `ValueTree` of passes that run to a joint fixed point.
+//!
+//! Deleting from a list tries all of it, then halves, quarters and so on to single elements, from the end; after a
+//! success the cursor stays where it is instead of starting over. Numbers are tried at their floor, then bisected.
+//! Passes repeat until a whole round changes nothing. Candidates are remembered, so none runs twice.
+
+use std::collections::BTreeSet;
+
+use proptest::strategy::ValueTree;
+
+use crate::case::Case;
+
+use super::reduce::{self, Field};
+
+/// The shrinking state of one failing case.
+///
+/// `simplify` means "the current value failed: adopt it and propose the next candidate"; `complicate` means "the current
+/// value passed: drop it and propose the next candidate". Both return false at the joint fixed point, where `current` is
+/// the last value that failed.
+#[derive(Clone, Debug)]
+pub struct CaseTree {
+    best: Case,
+    candidate: Option<Case>,
+    pass: Pass,
+    /// Whether this round has changed anything.
+    changed: bool,
+    tried: BTreeSet<String>,
+}
+
+/// Where the shrinker is.
+#[derive(Clone, Debug)]
+enum Pass {
+    Intents(Blocks),
+    Requests(Blocks),
+    Tokens(Blocks),
+    Fields(Lowering),
+    Done,
+}
+
+/// A cursor over blocks of a list: `size` elements ending before `end`.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    size: usize,
+    end: usize,
+}
+
+impl Blocks {
+    fn new(len: usize) -> Blocks {
+        Blocks { size: len, end: len }
+    }
+
+    /// The next block of a list that has `len` elements now, without moving.
+    fn block(&mut self, len: usize) -> Option<(usize, usize)> {
+        self.size = self.size.min(len);
+        self.end = self.end.min(len);
+        while self.size > 0 && self.end == 0 {
+            self.size /= 2;
+            self.end = len;
+        }
+        (self.size > 0).then(|| (self.end.saturating_sub(self.size), self.end))
+    }
+
+    /// The block proposed last is done with, deleted or not: go to the one before it.
+    fn advance(&mut self) {
+        self.end = self.end.saturating_sub(self.size);
+    }
+}
+
+/// A cursor over fields.
+#[derive(Clone, Debug)]
+struct Lowering {
+    fields: Vec<Field>,
+    at: usize,
+    /// Largest value known to pass, once the floor has been tried; the field's own value fails.
+    passes: Option<u64>,
+    /// Value proposed last.
+    proposed: u64,
+}
+
+impl Lowering {
+    fn new(case: &Case) -> Lowering {
+        Lowering { fields: reduce::fields(case), at: 0, passes: None, proposed: 0 }
+    }
+}
+
+impl CaseTree {
+    /// A tree whose current value is `case`.
+    pub fn new(case: Case) -> CaseTree {
+        let intents = Blocks::new(case.schedule.intents.len());
+        CaseTree {
+            best: case,
+            candidate: None,
+            pass: Pass::Intents(intents),
+            changed: false,
+            tried: BTreeSet::new(),
+        }
+    }
+
+    /// Moves the cursor past the candidate that just failed (`adopted`) or passed.
+    fn settle(&mut self, adopted: bool) {
+        match &mut self.pass {
+            Pass::Intents(blocks) | Pass::Requests(blocks) | Pass::Tokens(blocks) => {
+                blocks.advance();
+            }
+            Pass::Fields(lowering) => {
+                if !adopted {
+                    lowering.passes = Some(lowering.proposed);
+                }
+            }
+            Pass::Done => {}
+        }
+    }
+
+    /// The next candidate that was not tried before.
+    fn propose(&mut self) -> bool {
+        loop {
+            let Some(candidate) = self.next_candidate() else {
+                if matches!(self.pass, Pass::Done) {
+                    return false;
+                }
+                self.next_pass();
+                continue;
+            };
+            if candidate.validate().is_ok() && self.tried.insert(candidate.digest()) {
+                self.candidate = Some(candidate);
+                return true;
+            }
+            self.settle(false);
+        }
+    }
+
+    /// The candidate under the cursor; `None` when the pass is over.
+    fn next_candidate(&mut self) -> Option<Case> {
+        let best = &self.best;
+        match &mut self.pass {
+            Pass::Intents(blocks) => {
+                let (from, to) = blocks.block(best.schedule.intents.len())?;
+                Some(reduce::without_intents(best, from, to))
+            }
+            Pass::Requests(blocks) => loop {
+                let (from, to) = blocks.block(best.workload.requests.len())?;
+                if let Some(case) = reduce::without_requests(best, from, to) {
+                    return Some(case);
+                }
+                blocks.advance();
+            },
+            Pass::Tokens(blocks) => {
+                let places = reduce::tokens(best);
+                let (from, to) = blocks.block(places.len())?;
+                Some(reduce::with_zeros(best, &places[from..to]))
+            }
+            Pass::Fields(lowering) => loop {
+                let field = *lowering.fields.get(lowering.at)?;
+                let (value, floor) = reduce::value(best, field);
+                let next = match lowering.passes {
+                    None if value > floor => Some(floor),
+                    Some(passes) if value > passes + 1 => Some(passes + (value - passes) / 2),
+                    _ => None,
+                };
+                if let Some(to) = next {
+                    lowering.proposed = to;
+                    return Some(reduce::lowered(best, field, to));
+                }
+                lowering.at += 1;
+                lowering.passes = None;
+            },
+            Pass::Done => None,
+        }
+    }
+
+    fn next_pass(&mut self) {
+        let best = &self.best;
+        self.pass = match self.pass {
+            Pass::Intents(_) => Pass::Requests(Blocks::new(best.workload.requests.len())),
+            Pass::Requests(_) => Pass::Tokens(Blocks::new(reduce::tokens(best).len())),
+            Pass::Tokens(_) => Pass::Fields(Lowering::new(best)),
+            Pass::Fields(_) if self.changed => {
+                self.changed = false;
+                Pass::Intents(Blocks::new(best.schedule.intents.len()))
+            }
+            Pass::Fields(_) | Pass::Done => Pass::Done,
+        };
+    }
+}
+
+impl ValueTree for CaseTree {
+    type Value = Case;
+
+    fn current(&self) -> Case {
+        self.candidate.as_ref().unwrap_or(&self.best).clone()
+    }
+
+    fn simplify(&mut self) -> bool {
+        if let Some(candidate) = self.candidate.take() {
+            self.best = candidate;
+            self.changed = true;
+            self.settle(true);
+        }
+        self.propose()
+    }
+
+    fn complicate(&mut self) -> bool {
+        if self.candidate.take().is_none() {
+            return false;
+        }
+        self.settle(false);
+        self.propose()
+    }
+}

@@ -1,0 +1,188 @@
+//! Worlds and workloads: lengths at the edges where behaviour changes, related prompts, pools from roomy to tight.
+
+
+use crate::contract::sampler::SamplerParams;
+use crate::subject::Edges;
+use crate::workload::{Request, Workload};
+use crate::world::World;
+
+use super::Space;
+use super::draw::Draw;
+use super::swarm::{Feature, Swarm};
+
+/// A generated request, and what the schedule generator needs to know of it.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    pub(super) request: Request,
+    /// Tokens it shares with the prompt of an earlier request.
+    pub(super) shared: usize,
+}
+
+/// Number of requests.
+pub(super) fn count(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    least: usize,
+) -> usize {
+    if swarm.level(Feature::Crowd) > 0 {
+        return draw.between(6, space.requests_max).max(least);
+    }
+    let drawn = 1 + draw.weighted(&[3, 27, 33, 22, 10, 5]);
+    drawn.min(space.requests_max).max(least)
+}
+
+/// The requests.
+pub(super) fn requests(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    world: &World,
+    count: usize,
+) -> Vec<Planned> {
+    let mut planned: Vec<Planned> = Vec::with_capacity(count);
+    let crowd = swarm.level(Feature::Crowd) > 0;
+    let long = if draw.percent(space.long_percent) { draw.below(count) } else { usize::MAX };
+    for i in 0..count {
+        let max_tokens = draw.between(1, if crowd { 4 } else { space.output_max });
+        let room = space.positions_max(max_tokens);
+        let wanted = if i == long {
+            let split = space.edges.split as usize;
+            split + 1 + draw.below(split / 2) + draw.below(split)
+        } else if crowd {
+            draw.between(1, 6)
+        } else {
+            length(draw, space, world.block_size as usize)
+        };
+        let (prompt, shared) = prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
+        planned.push(Planned {
+            request: Request {
+                uid: i as u64 + 1,
+                prompt,
+                max_tokens: max_tokens as u32,
+                sampling: sampling(draw, swarm),
+                seed: draw.percent(50).then(|| draw.word() >> 32),
+                ignore_eos: draw.percent(75),
+            },
+            shared,
+        });
+    }
+    planned
+}
+
+/// A prompt length: at an edge, or anywhere below the usual length.
+fn length(draw: &mut Draw<'_>, space: &Space, block: usize) -> usize {
+    let Edges { tile, split, .. } = space.edges;
+    if draw.percent(45) {
+        let edge = draw.pick(&[block, 2 * block, 3 * block, tile as usize, split as usize]);
+        if edge <= space.prompt_usual * 2 {
+            return edge + draw.below(3) - 1;
+        }
+    }
+    draw.between(1, space.prompt_usual)
+}
+
+/// A prompt of `length` tokens and how many of them an earlier request has too.
+fn prompt(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    world: &World,
+    earlier: &[Planned],
+    length: usize,
+) -> (Vec<u32>, usize) {
+    if let Some(texts) = &space.prompts {
+        let text = &texts[draw.below(texts.len())];
+        // Real prompts stay whole most of the time; a cut one ends where `length` says.
+        let keep = if draw.percent(75) { text.len() } else { length.min(text.len()) };
+        let prompt = text[..keep.min(space.positions_max(space.output_max)).max(1)].to_vec();
+        let shared = earlier.iter().map(|e| common(&e.request.prompt, &prompt)).max();
+        return (prompt, shared.unwrap_or(0));
+    }
+    let vocab = space.edges.vocab as usize;
+    let mut prompt: Vec<u32> = (0..length).map(|_| draw.below(vocab) as u32).collect();
+    if earlier.is_empty() {
+        return (prompt, 0);
+    }
+    let other = &earlier[draw.below(earlier.len())].request.prompt;
+    if draw.percent(swarm.level(Feature::Siblings) / 2) {
+        prompt.clone_from(other);
+        if draw.percent(60) {
+            // A minimal pair: one token differs, at any place of a block.
+            let at = draw.below(prompt.len());
+            prompt[at] = (prompt[at] + 1 + draw.below(vocab - 1) as u32) % vocab as u32;
+        }
+    } else if draw.percent(swarm.level(Feature::Shared)) {
+        let block = world.block_size as usize;
+        let blocks = other.len() / block;
+        let edge = block * draw.between(1, blocks.max(1)) + draw.below(3) - 1;
+        let shared = edge.min(other.len());
+        let tail = (length - 1).min(block * 2);
+        prompt.truncate(tail.max(1));
+        prompt.splice(0..0, other[..shared].iter().copied());
+    }
+    let shared = earlier.iter().map(|e| common(&e.request.prompt, &prompt)).max().unwrap_or(0);
+    (prompt, shared)
+}
+
+/// Length of the common prefix.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+fn sampling(draw: &mut Draw<'_>, swarm: &Swarm) -> SamplerParams {
+    let mut params = SamplerParams::default();
+    if draw.percent(swarm.level(Feature::Sampled)) {
+        params.temperature = draw.pick(&[0.5, 0.8, 1.0, 1.5]);
+        if draw.percent(30) {
+            params.top_k = draw.pick(&[1, 2, 5, 40]);
+        }
+        if draw.percent(30) {
+            params.top_p = draw.pick(&[0.1, 0.5, 0.9]);
+        }
+        if draw.percent(20) {
+            params.min_p = draw.pick(&[0.02, 0.2]);
+        }
+    }
+    if draw.percent(swarm.level(Feature::Sampled) / 4) {
+        params.repetition_penalty = draw.pick(&[0.8, 1.1, 1.5]);
+    }
+    params
+}
+
+/// The world, before its pool is sized.
+pub(super) fn world(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm) -> World {
+    let mut world = space.world.clone();
+    if draw.percent(swarm.level(Feature::Odd)) {
+        match draw.below(3) {
+            0 => world.prefix_cache = false,
+            1 => world.hash_bits = draw.below(4) as u8,
+            _ => {
+                world.block_size =
+                    draw.pick(&[1, 2, world.block_size, world.block_size * 2, space.edges.tile]);
+            }
+        }
+    }
+    if draw.percent(swarm.level(Feature::Budget)) {
+        world.token_budget = Some(draw.between(1, space.prompt_usual) as u32);
+    }
+    world
+}
+
+/// Sizes the pool: room for everything at once, or down to one block more than the largest request needs.
+pub(super) fn size_pool(
+    draw: &mut Draw<'_>,
+    swarm: &Swarm,
+    world: &mut World,
+    workload: &Workload,
+) {
+    let blocks = |r: &Request| r.blocks_max(world.block_size);
+    let all: usize = workload.requests.iter().map(blocks).sum();
+    let largest = workload.requests.iter().map(blocks).max().unwrap_or(1);
+    let pool = if draw.percent(swarm.level(Feature::Tight)) && all > largest {
+        largest + draw.below((all - largest) / 2 + 1)
+    } else {
+        all + draw.below(9)
+    };
+    world.pool_blocks = pool.max(1) as u32;
+}

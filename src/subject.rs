@@ -1,0 +1,111 @@
+//! The subject: the trait through which the harness sees any engine.
+//!
+//! To test an engine of your own, implement [`Subject`]: carry out a schedule on a *fresh* instance and report what you
+//! observed. What the engine cannot do it leaves out of [`Capabilities`]; relations that need it then say
+//! "inapplicable", never "held".
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::case::Case;
+use crate::record::{Capture, Run};
+use crate::schedule::{ActKind, Schedule};
+use crate::workload::Workload;
+use crate::world::World;
+
+/// What a subject can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Acts that it can carry out.
+    pub acts: BTreeSet<ActKind>,
+    /// Whether it reports a digest of the logits at every computed position.
+    pub logits: bool,
+    /// Whether it reports K and V digests.
+    pub kv: bool,
+    /// Whether it reports a trajectory.
+    pub trajectory: bool,
+    /// Whether it can repeat a case in a fresh process.
+    pub fresh_process: bool,
+}
+
+impl Capabilities {
+    /// Everything.
+    pub fn all() -> Capabilities {
+        Capabilities {
+            acts: ActKind::ALL.into_iter().collect(),
+            logits: true,
+            kv: true,
+            trajectory: true,
+            fresh_process: true,
+        }
+    }
+}
+
+/// Sizes at which a subject's behaviour changes, and limits of its inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edges {
+    /// Numbers of rows in a step at which a launch variant changes: the first of each new variant.
+    pub rows: Vec<u32>,
+    /// Positions per attention tile.
+    pub tile: u32,
+    /// Positions per attention split.
+    pub split: u32,
+    /// Vocabulary size.
+    pub vocab: u32,
+    /// Longest sequence, in positions.
+    pub positions_max: u32,
+}
+
+/// An execution failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubjectError {
+    /// The case is not executable: bad input, one line.
+    BadInput(String),
+    /// Model or device are missing.
+    Unavailable(String),
+    /// The engine broke: a crash, a leak, or requests that never finished.
+    Failed(String),
+}
+
+impl fmt::Display for SubjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubjectError::BadInput(why)
+            | SubjectError::Unavailable(why)
+            | SubjectError::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for SubjectError {}
+
+/// An engine under test.
+pub trait Subject: Sync {
+    /// Model or engine name, for reports.
+    fn name(&self) -> &str;
+    /// Device name, for reports: `host`, `cuda`.
+    fn device(&self) -> &str;
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Where its behaviour changes.
+    fn edges(&self) -> Edges;
+    /// The world that generated cases start from.
+    fn default_world(&self) -> World;
+    /// Carries out `schedule` on a fresh instance. The result is a function of the arguments alone.
+    ///
+    /// `capture` asks for the full logits of one position, besides the digests.
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<Capture>,
+    ) -> Result<Run, SubjectError>;
+    /// Carries out the case in a fresh process and returns the trajectory hash. Called only if
+    /// [`Capabilities::fresh_process`] says so.
+    fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
+        let _ = case;
+        Err(SubjectError::Unavailable("no fresh process".into()))
+    }
+}
