@@ -11,6 +11,7 @@ pub mod philox;
 pub mod rope;
 pub mod sampler;
 pub mod scalar;
+pub mod simd;
 pub mod tree;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
 pub use dtype::Dtype;
+pub use simd::SimdPath;
 
 /// Version of the contract page. A change of any rule is a new version.
 pub const VERSION: u32 = 1;
@@ -36,6 +38,8 @@ pub struct MatrixUnit {
 impl MatrixUnit {
     /// sm_90, measured on an H200.
     pub const SM90: MatrixUnit = MatrixUnit { terms: 16, fraction_bits: 25 };
+    /// sm_80, sm_86 and sm_89 according to the literature; not verified on hardware.
+    pub const SM80: MatrixUnit = MatrixUnit { terms: 8, fraction_bits: 24 };
 }
 
 /// Constants that decide where reductions are cut (CONTRACT.md sections 2, 6, 10, 12).

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::philox::philox4x32_10;
+use super::scalar::{LOG2_E, exp2};
+use super::simd::{Kernel, Simd};
+
 /// Sampling parameters of a request. The default is greedy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,4 +106,157 @@ fn key_words(hasher: Sha256) -> [u32; 2] {
     let word =
         |i: usize| u32::from_le_bytes([digest[i], digest[i + 1], digest[i + 2], digest[i + 3]]);
     [word(0), word(4)]
+}
+
+/// Buffers of [`draw`], reused from row to row.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// Logits after the repetition penalty.
+    penalised: Vec<f32>,
+    /// Integer weights by id.
+    weights: Vec<u64>,
+    /// Kept (key, weight).
+    kept: Vec<(u64, u64)>,
+}
+
+/// The token drawn from a row of logits, or `None` where a logit is not finite (or, with parameters that no
+/// request should carry, where no token has any weight).
+///
+/// `seen` lists the distinct ids of prompt and output; ids past the row's end are ignored. `position` is the
+/// absolute index of the token being drawn.
+pub fn draw(
+    simd: Simd,
+    logits: &[f32],
+    params: &SamplerParams,
+    seen: &[u32],
+    key: [u32; 2],
+    position: u32,
+    scratch: &mut Scratch,
+) -> Option<u32> {
+    let Scratch { penalised, weights, kept } = scratch;
+    let penalty = params.repetition_penalty;
+    let x = if penalty == 1.0 {
+        logits
+    } else {
+        penalised.clear();
+        penalised.extend_from_slice(logits);
+        for &id in seen {
+            if let Some(x) = penalised.get_mut(id as usize) {
+                *x = if *x > 0.0 { *x / penalty } else { *x * penalty };
+            }
+        }
+        penalised
+    };
+    let largest = simd.run(Largest(x))?;
+    if params.is_greedy() {
+        return x.iter().position(|x| order(*x) == largest).map(|id| id as u32);
+    }
+    let max = f32::from_bits(if largest >> 31 == 1 { largest ^ 0x8000_0000 } else { !largest });
+    let c = (1.0 / params.temperature) * LOG2_E;
+    weights.clear();
+    weights.resize(x.len(), 0);
+    simd.run(Weights { x, max, c, weights });
+    let r = philox4x32_10([position, 0, 0, 0], key);
+    let r = u64::from(r[0]) | u64::from(r[1]) << 32;
+    if params.min_p <= 0.0 && params.top_k == 0 && params.top_p >= 1.0 {
+        let mass = weights.iter().sum();
+        return pick(weights.iter().copied().zip(0..), r, mass);
+    }
+    filter(x, params, weights, kept);
+    let mass = kept.iter().map(|(_, w)| w).sum();
+    // Ascending ids are descending low words.
+    kept.sort_unstable_by_key(|(key, _)| u32::MAX - *key as u32);
+    pick(kept.iter().map(|(key, w)| (*w, u32::MAX - *key as u32)), r, mass)
+}
+
+/// Fills `kept` with what min-p, top-k and top-p leave, in this order.
+fn filter(x: &[f32], params: &SamplerParams, weights: &[u64], kept: &mut Vec<(u64, u64)>) {
+    let floor = (f64::from(params.min_p) * 4294967296.0).ceil() as u64;
+    kept.clear();
+    kept.extend(
+        x.iter()
+            .zip(weights)
+            .enumerate()
+            .filter(|(_, (_, w))| **w >= floor)
+            .map(|(id, (x, w))| (sort_key(*x, id as u32), *w)),
+    );
+    let k = params.top_k as usize;
+    if k > 0 && k < kept.len() {
+        kept.select_nth_unstable_by_key(k - 1, |(key, _)| !key);
+        kept.truncate(k);
+    }
+    if params.top_p < 1.0 {
+        let mass: u64 = kept.iter().map(|(_, w)| w).sum();
+        let share = (f64::from(params.top_p) * 16777216.0).ceil() as u64;
+        let low = mass & ((1 << 24) - 1);
+        let threshold = ((mass >> 24) * share + ((low * share) >> 24)).max(1);
+        kept.sort_unstable_by_key(|(key, _)| !key);
+        let mut sum = 0;
+        let reaching = kept.iter().position(|(_, w)| {
+            sum += w;
+            sum >= threshold
+        });
+        if let Some(last) = reaching {
+            kept.truncate(last + 1);
+        }
+    }
+}
+
+/// The first id, in the order given, whose running sum exceeds `mulhi(r, mass)`.
+fn pick(weighted: impl Iterator<Item = (u64, u32)>, r: u64, mass: u64) -> Option<u32> {
+    let target = ((u128::from(r) * u128::from(mass)) >> 64) as u64;
+    let mut sum = 0;
+    for (w, id) in weighted {
+        sum += w;
+        if sum > target {
+            return Some(id);
+        }
+    }
+    None
+}
+
+/// An order-preserving integer of an f32 that is not NaN.
+#[inline(always)]
+fn order(x: f32) -> u32 {
+    let bits = x.to_bits();
+    bits ^ if bits >> 31 == 1 { u32::MAX } else { 0x8000_0000 }
+}
+
+/// Descending keys order by logit, then by ascending id.
+fn sort_key(x: f32, id: u32) -> u64 {
+    u64::from(order(x)) << 32 | u64::from(u32::MAX - id)
+}
+
+/// The largest [`order`], or `None` where a value is not finite or there is none.
+struct Largest<'a>(&'a [f32]);
+
+impl Kernel for Largest<'_> {
+    type Out = Option<u32>;
+    #[inline(always)]
+    fn run(self) -> Option<u32> {
+        let (mut largest, mut exponent) = (0, 0);
+        for x in self.0 {
+            largest = largest.max(order(*x));
+            exponent = exponent.max(x.to_bits() & 0x7f80_0000);
+        }
+        (exponent < 0x7f80_0000 && !self.0.is_empty()).then_some(largest)
+    }
+}
+
+/// `w = trunc(exp2((x - max) * c) * 2^32)`.
+struct Weights<'a> {
+    x: &'a [f32],
+    max: f32,
+    c: f32,
+    weights: &'a mut [u64],
+}
+
+impl Kernel for Weights<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (w, x) in self.weights.iter_mut().zip(self.x) {
+            *w = (exp2((x - self.max) * self.c) * 4294967296.0) as u64;
+        }
+    }
 }

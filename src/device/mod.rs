@@ -112,7 +112,7 @@ pub struct NormLaunch {
 }
 
 /// Where the f32 result of a GEMM goes.
-pub enum GemmOutput<'a, D: Device + ?Sized> {
+pub enum GemmOutput<'a, D: Device> {
     /// `out = r16(y)`.
     Round(&'a mut D::T16),
     /// `h = h + y`, one f32 add after the whole fold.
@@ -122,7 +122,7 @@ pub enum GemmOutput<'a, D: Device + ?Sized> {
 }
 
 /// Per-head q/k norm weights, shape `[head_dim]` each.
-pub struct QkNorm<'a, D: Device + ?Sized> {
+pub struct QkNorm<'a, D: Device> {
     /// Weight of the q norm.
     pub q: &'a D::T16,
     /// Weight of the k norm.
@@ -169,7 +169,7 @@ pub struct VariantCounts {
     pub gemm_folds: u64,
     /// Attention rows whose fold merged two or more kept splits.
     pub attention_folds: u64,
-    /// Attention sequences whose first tile did not start at the chunk's first row.
+    /// Attention sequences whose first row lay inside a tile, not at its start.
     pub attention_tile_before_chunk: u64,
 }
 

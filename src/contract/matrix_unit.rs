@@ -1,6 +1,0 @@
-//! placeholder: being written
-
-/// placeholder
-pub fn detected_path() -> &'static str {
-    "portable"
-}

@@ -1,0 +1,288 @@
+//! GEMM (CONTRACT.md section 2): the cuts come with the launch and are honoured or refused.
+//!
+//! Skinny: a block of panels is decoded a few groups of K at a time, and every row advances over it.
+//! Tiled: a panel is decoded once for the whole of K, and each row walks all of it. Either way a job is one
+//! row's chain over eight columns, and many jobs run side by side.
+
+use super::{DeviceError, GemmOutput, Host, HostMatrix, require, require_len};
+use crate::contract::dtype::{Format, with_format};
+use crate::contract::matrix_unit::{COLUMNS, Decoded, GROUP, Job, PANEL_GROUP};
+use crate::contract::simd::Kernel;
+use crate::device::{GemmLaunch, RowTile, Splits};
+
+/// Panels that a skinny launch advances together.
+const SKINNY_PANELS: usize = 4;
+/// Groups of K that a skinny launch decodes at a time.
+const SKINNY_GROUPS: usize = 4;
+
+/// Buffers of a GEMM, reused from launch to launch.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// x, decoded, rows padded to 16.
+    rows: Decoded,
+    /// Weights, decoded.
+    panels: Decoded,
+    /// One row of x with its padding.
+    padded: Vec<u16>,
+    jobs: Vec<Job>,
+    /// Chain accumulators, one per job.
+    partial: Vec<[f32; COLUMNS]>,
+    /// Running sums of a walk, one per job.
+    sums: Vec<[f32; COLUMNS]>,
+    /// Partials of parallel splits, `[split][m][panels * 8]`.
+    workspace: Vec<f32>,
+    /// y of an output that is rounded.
+    y: Vec<f32>,
+}
+
+/// Destination of y: `[m][n]` f32, added to or overwritten.
+struct Sink<'a> {
+    y: &'a mut [f32],
+    n: usize,
+    add: bool,
+}
+
+impl Sink<'_> {
+    /// Stores up to eight columns of a row from `column` on.
+    #[inline]
+    fn put(&mut self, row: usize, column: usize, values: &[f32]) {
+        let width = values.len().min(self.n - column);
+        let y = &mut self.y[row * self.n + column..][..width];
+        if self.add {
+            for (y, v) in y.iter_mut().zip(values) {
+                *y += *v;
+            }
+        } else {
+            y.copy_from_slice(&values[..width]);
+        }
+    }
+}
+
+impl Host {
+    /// See [`super::Device::gemm`].
+    pub(super) fn gemm_rows(
+        &mut self,
+        launch: &GemmLaunch,
+        m: usize,
+        x: &[u16],
+        w: &HostMatrix,
+        out: GemmOutput<'_, Host>,
+    ) -> Result<(), DeviceError> {
+        let n = w.n();
+        check(launch, w)?;
+        require_len("gemm", "x", x.len(), m * w.k())?;
+        let have = match &out {
+            GemmOutput::Round(y) => y.len(),
+            GemmOutput::Residual(y) | GemmOutput::Store(y) => y.len(),
+        };
+        require_len("gemm", "output", have, m * n)?;
+        self.decode_x(m, x, w);
+        let mut y = std::mem::take(&mut self.gemm.y);
+        match out {
+            GemmOutput::Residual(h) => {
+                self.multiply(launch, m, w, Sink { y: h, n, add: true });
+            }
+            GemmOutput::Store(out) => {
+                self.multiply(launch, m, w, Sink { y: out, n, add: false });
+            }
+            GemmOutput::Round(out) => {
+                if y.len() < m * n {
+                    y.resize(m * n, f32::NAN);
+                }
+                self.multiply(launch, m, w, Sink { y: &mut y, n, add: false });
+                let round = (&y[..m * n], &mut out[..m * n]);
+                with_format!(self.contract.dtype, F => {
+                    self.simd.run(Round::<F> { from: round.0, to: round.1, format: std::marker::PhantomData })
+                });
+            }
+        }
+        self.gemm.y = y;
+        Ok(())
+    }
+
+    /// Decodes x to rows of the padded K.
+    fn decode_x(&mut self, m: usize, x: &[u16], w: &HostMatrix) {
+        let (k, k_padded) = (w.k(), w.k_padded());
+        let Scratch { rows, padded, .. } = &mut self.gemm;
+        rows.reserve(m * k_padded);
+        if k == k_padded {
+            let (values, exponents) = rows.slots(0..m * k);
+            self.unit.decode_rows(&x[..m * k], values, exponents);
+            return;
+        }
+        padded.clear();
+        padded.resize(k_padded, 0);
+        for (r, x) in x[..m * k].chunks_exact(k).enumerate() {
+            padded[..k].copy_from_slice(x);
+            let (values, exponents) = rows.slots(r * k_padded..(r + 1) * k_padded);
+            self.unit.decode_rows(padded, values, exponents);
+        }
+    }
+
+    fn multiply(&mut self, launch: &GemmLaunch, m: usize, w: &HostMatrix, mut sink: Sink<'_>) {
+        let splits = launch.cuts.len() - 1;
+        let width = w.panels() * COLUMNS;
+        if launch.splits == Splits::Parallel {
+            let len = splits * m * width;
+            if self.gemm.workspace.len() < len {
+                self.gemm.workspace.resize(len, f32::NAN);
+            }
+        }
+        match launch.rows {
+            RowTile::Skinny => self.skinny(launch, m, w, &mut sink),
+            RowTile::Tiled => self.tiled(launch, m, w, &mut sink),
+        }
+        if launch.splits == Splits::Parallel {
+            fold(&self.gemm.workspace, splits, m, width, &mut sink);
+        }
+        if splits > 1 {
+            self.counts.gemm_folds += 1;
+        }
+    }
+
+    fn skinny(&mut self, launch: &GemmLaunch, m: usize, w: &HostMatrix, sink: &mut Sink<'_>) {
+        let walk = launch.splits == Splits::Walk;
+        match launch.splits {
+            Splits::Walk => self.counts.gemm_skinny_walk += 1,
+            Splits::Parallel => self.counts.gemm_skinny_parallel += 1,
+        }
+        let Scratch { rows, panels, jobs, partial, sums, workspace, .. } = &mut self.gemm;
+        let width = w.panels() * COLUMNS;
+        panels.reserve(SKINNY_PANELS * SKINNY_GROUPS * PANEL_GROUP);
+        for first in (0..w.panels()).step_by(SKINNY_PANELS) {
+            let block = SKINNY_PANELS.min(w.panels() - first);
+            sums.clear();
+            sums.resize(m * block, [0.0; COLUMNS]);
+            for (split, cut) in launch.cuts.windows(2).enumerate() {
+                let (from, to) = (cut[0] as usize, cut[1] as usize);
+                partial.clear();
+                partial.resize(m * block, [0.0; COLUMNS]);
+                for k in (from..to).step_by(SKINNY_GROUPS * GROUP) {
+                    let len = (SKINNY_GROUPS * GROUP).min(to - k);
+                    for p in 0..block {
+                        let at = p * SKINNY_GROUPS * PANEL_GROUP;
+                        let (values, exponents) = panels.slots(at..at + len * COLUMNS);
+                        self.unit.decode_panel(w.panel(first + p, k..k + len), values, exponents);
+                    }
+                    jobs.clear();
+                    for r in 0..m {
+                        jobs.extend((0..block).map(|p| Job {
+                            row: (r * w.k_padded() + k) as u32,
+                            panel: (p * SKINNY_GROUPS * PANEL_GROUP) as u32,
+                        }));
+                    }
+                    let (rows, panels) = (rows.operand(), panels.operand());
+                    self.unit.chains(len / GROUP, rows, panels, jobs, partial);
+                }
+                if walk {
+                    accumulate(sums, partial);
+                } else {
+                    for (r, p) in partial.chunks_exact(block).enumerate() {
+                        let at = (split * m + r) * width + first * COLUMNS;
+                        workspace[at..at + block * COLUMNS].copy_from_slice(p.as_flattened());
+                    }
+                }
+            }
+            if walk {
+                for (r, s) in sums.chunks_exact(block).enumerate() {
+                    sink.put(r, first * COLUMNS, s.as_flattened());
+                }
+            }
+        }
+    }
+
+    fn tiled(&mut self, launch: &GemmLaunch, m: usize, w: &HostMatrix, sink: &mut Sink<'_>) {
+        let walk = launch.splits == Splits::Walk;
+        match launch.splits {
+            Splits::Walk => self.counts.gemm_tiled_walk += 1,
+            Splits::Parallel => self.counts.gemm_tiled_parallel += 1,
+        }
+        let Scratch { rows, panels, jobs, partial, sums, workspace, .. } = &mut self.gemm;
+        let k_padded = w.k_padded();
+        let width = w.panels() * COLUMNS;
+        panels.reserve(COLUMNS * k_padded);
+        for panel in 0..w.panels() {
+            let (values, exponents) = panels.slots(0..COLUMNS * k_padded);
+            self.unit.decode_panel(w.panel(panel, 0..k_padded), values, exponents);
+            sums.clear();
+            sums.resize(m, [0.0; COLUMNS]);
+            for (split, cut) in launch.cuts.windows(2).enumerate() {
+                let (from, to) = (cut[0] as usize, cut[1] as usize);
+                jobs.clear();
+                jobs.extend((0..m).map(|r| Job {
+                    row: (r * k_padded + from) as u32,
+                    panel: (from * COLUMNS) as u32,
+                }));
+                partial.clear();
+                partial.resize(m, [0.0; COLUMNS]);
+                let (rows, panels) = (rows.operand(), panels.operand());
+                self.unit.chains((to - from) / GROUP, rows, panels, jobs, partial);
+                if walk {
+                    accumulate(sums, partial);
+                } else {
+                    for (r, p) in partial.iter().enumerate() {
+                        let at = (split * m + r) * width + panel * COLUMNS;
+                        workspace[at..at + COLUMNS].copy_from_slice(p);
+                    }
+                }
+            }
+            if walk {
+                for (r, s) in sums.iter().enumerate() {
+                    sink.put(r, panel * COLUMNS, s);
+                }
+            }
+        }
+    }
+}
+
+/// `s = s + p`, lane by lane.
+#[inline]
+fn accumulate(sums: &mut [[f32; COLUMNS]], partial: &[[f32; COLUMNS]]) {
+    for (s, p) in sums.as_flattened_mut().iter_mut().zip(partial.as_flattened()) {
+        *s += *p;
+    }
+}
+
+/// The second pass over parallel partials: from +0, ascending splits.
+fn fold(workspace: &[f32], splits: usize, m: usize, width: usize, sink: &mut Sink<'_>) {
+    for r in 0..m {
+        for column in (0..width).step_by(COLUMNS) {
+            let mut sum = [0.0_f32; COLUMNS];
+            for split in 0..splits {
+                let p = &workspace[(split * m + r) * width + column..][..COLUMNS];
+                for (s, p) in sum.iter_mut().zip(p) {
+                    *s += *p;
+                }
+            }
+            sink.put(r, column, &sum);
+        }
+    }
+}
+
+fn check(launch: &GemmLaunch, w: &HostMatrix) -> Result<(), DeviceError> {
+    let cuts = &launch.cuts;
+    let honoured = cuts.len() >= 2
+        && cuts[0] == 0
+        && cuts[cuts.len() - 1] as usize == w.k_padded()
+        && cuts.iter().all(|c| c % 16 == 0)
+        && cuts.is_sorted();
+    require(honoured, || {
+        format!("gemm: cuts {cuts:?} of {} x {} (K padded to {})", w.n(), w.k(), w.k_padded())
+    })
+}
+
+struct Round<'a, F> {
+    from: &'a [f32],
+    to: &'a mut [u16],
+    format: std::marker::PhantomData<F>,
+}
+
+impl<F: Format> Kernel for Round<'_, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = F::round(*from);
+        }
+    }
+}

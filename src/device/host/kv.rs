@@ -1,0 +1,85 @@
+//! The paged KV pool on the host.
+
+use super::{DeviceError, UNWRITTEN, allocate, require};
+use crate::device::KvShape;
+
+/// K and V of all layers, each `[layer][block][slot][kv_head][dim]` 16-bit values. A block's slots are
+/// contiguous within a layer, so a position's heads are one row.
+#[derive(Clone, Debug)]
+pub struct HostKv {
+    shape: KvShape,
+    k: Vec<u16>,
+    v: Vec<u16>,
+}
+
+impl HostKv {
+    /// A pool full of NaN.
+    pub(super) fn new(shape: KvShape) -> Result<HostKv, DeviceError> {
+        let positions = shape.layers * shape.blocks * shape.block_size;
+        let len = positions * shape.kv_heads * shape.head_dim;
+        Ok(HostKv { shape, k: allocate(len, UNWRITTEN)?, v: allocate(len, UNWRITTEN)? })
+    }
+
+    /// Shape of the pool.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Elements of all heads at one position.
+    pub(super) fn row_len(&self) -> usize {
+        self.shape.kv_heads * self.shape.head_dim
+    }
+
+    /// Element range of the row of `position` under a block table.
+    ///
+    /// # Panics
+    /// If [`HostKv::check`] would refuse the position.
+    pub(super) fn row(
+        &self,
+        layer: usize,
+        blocks: &[u32],
+        position: usize,
+    ) -> std::ops::Range<usize> {
+        let size = self.shape.block_size;
+        let block = blocks[position / size] as usize;
+        let slot = (layer * self.shape.blocks + block) * size + position % size;
+        slot * self.row_len()..(slot + 1) * self.row_len()
+    }
+
+    /// K values, all of them.
+    pub(super) fn k(&self) -> &[u16] {
+        &self.k
+    }
+
+    /// V values, all of them.
+    pub(super) fn v(&self) -> &[u16] {
+        &self.v
+    }
+
+    /// K and V values, to write.
+    pub(super) fn k_v_mut(&mut self) -> (&mut [u16], &mut [u16]) {
+        (&mut self.k, &mut self.v)
+    }
+
+    /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
+    pub(super) fn check(
+        &self,
+        operator: &str,
+        layer: usize,
+        blocks: &[u32],
+        end: usize,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape;
+        require(layer < shape.layers, || {
+            format!("{operator}: layer {layer} of a pool of {} layers", shape.layers)
+        })?;
+        let needed = end.div_ceil(shape.block_size);
+        require(blocks.len() >= needed, || {
+            format!("{operator}: {} blocks for {end} positions, {needed} needed", blocks.len())
+        })?;
+        let stray = blocks[..needed].iter().find(|b| **b as usize >= shape.blocks);
+        require(stray.is_none(), || {
+            format!("{operator}: block {stray:?} of a pool of {} blocks", shape.blocks)
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! RoPE, the optional q/k norm before it, and the write of K and V to their slots (CONTRACT.md section 5).
+
+use std::marker::PhantomData;
+
+use super::norm::Scale;
+use super::{DeviceError, Heads, Host, HostKv, Layout, QkNorm, require, require_len};
+use crate::contract::Dtype;
+use crate::contract::dtype::{Format, with_format};
+use crate::contract::rope::RopeTable;
+use crate::contract::scalar::score_scale;
+use crate::contract::simd::{Kernel, Simd};
+use crate::contract::tree::norm_lanes;
+
+/// Operands of [`super::Device::rope_and_store`].
+pub(super) struct Task<'a> {
+    pub(super) layer: usize,
+    pub(super) heads: Heads,
+    pub(super) layout: &'a Layout,
+    pub(super) qkv: &'a [u16],
+    pub(super) norm: Option<QkNorm<'a, Host>>,
+    pub(super) rope: &'a RopeTable,
+}
+
+/// See [`super::Device::rope_and_store`].
+pub(super) fn rope_and_store(
+    simd: Simd,
+    dtype: Dtype,
+    task: Task<'_>,
+    q: &mut [u16],
+    kv: &mut HostKv,
+) -> Result<(), DeviceError> {
+    check(&task, q, kv)?;
+    with_format!(dtype, F => simd.run(Rows { task, q, kv, format: PhantomData::<F> }));
+    Ok(())
+}
+
+/// Refuses heads or a layout that do not fit the pool.
+pub(super) fn check_layout(
+    operator: &str,
+    layer: usize,
+    heads: Heads,
+    layout: &Layout,
+    kv: &HostKv,
+) -> Result<(), DeviceError> {
+    let shape = kv.shape();
+    let fits = heads.dim > 0
+        && heads.dim.is_multiple_of(16)
+        && heads.kv > 0
+        && heads.q.is_multiple_of(heads.kv)
+        && heads.kv == shape.kv_heads
+        && heads.dim == shape.head_dim
+        && layout.block_size as usize == shape.block_size;
+    require(fits, || {
+        let size = layout.block_size;
+        format!("{operator}: {heads:?}, blocks of {size}, in a pool of {shape:?}")
+    })?;
+    for s in &layout.sequences {
+        kv.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
+    }
+    Ok(())
+}
+
+fn check(task: &Task<'_>, q: &[u16], kv: &HostKv) -> Result<(), DeviceError> {
+    let Task { layer, heads, layout, qkv, norm, rope } = task;
+    check_layout("rope_and_store", *layer, *heads, layout, kv)?;
+    let rows = layout.rows();
+    require_len("rope_and_store", "qkv", qkv.len(), rows * heads.qkv_columns())?;
+    require_len("rope_and_store", "q", q.len(), rows * heads.q * heads.dim)?;
+    let end = layout.sequences.iter().map(|s| s.start as usize + s.len as usize).max();
+    require(rope.head_dim == heads.dim && end.unwrap_or(0) <= rope.positions, || {
+        let RopeTable { head_dim, positions, .. } = rope;
+        format!("rope_and_store: a table of {positions} x {head_dim} for {end:?} x {}", heads.dim)
+    })?;
+    if let Some(norm) = norm {
+        require_len("rope_and_store", "q norm weight", norm.q.len(), heads.dim)?;
+        require_len("rope_and_store", "k norm weight", norm.k.len(), heads.dim)?;
+    }
+    Ok(())
+}
+
+struct Rows<'a, F> {
+    task: Task<'a>,
+    q: &'a mut [u16],
+    kv: &'a mut HostKv,
+    format: PhantomData<F>,
+}
+
+impl<F: Format> Kernel for Rows<'_, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Task { layer, heads, layout, qkv, norm, rope } = self.task;
+        let d = heads.dim;
+        let half = d / 2;
+        let scale = score_scale(d);
+        let eps = norm.as_ref().map_or(0.0, |norm| norm.eps);
+        let (q_norm, k_norm) = (norm.as_ref().map(|n| &n.q[..d]), norm.as_ref().map(|n| &n.k[..d]));
+        let mut y = vec![0.0_f32; d];
+        let positions = layout
+            .sequences
+            .iter()
+            .flat_map(|s| (0..s.len).map(move |i| (s, (s.start + i) as usize)));
+        let rows = qkv.chunks_exact(heads.qkv_columns()).zip(self.q.chunks_exact_mut(heads.q * d));
+        for ((sequence, position), (row, q)) in positions.zip(rows) {
+            let cos = &rope.cos[position * half..(position + 1) * half];
+            let sin = &rope.sin[position * half..(position + 1) * half];
+            let (q_row, rest) = row.split_at(heads.q * d);
+            let (k_row, v_row) = rest.split_at(heads.kv * d);
+            for (x, q) in q_row.chunks_exact(d).zip(q.chunks_exact_mut(d)) {
+                head::<F>(x, q_norm, eps, cos, sin, &mut y);
+                for (q, y) in q.iter_mut().zip(&y) {
+                    *q = F::round(y * scale);
+                }
+            }
+            let slot = self.kv.row(layer, &sequence.blocks, position);
+            let (k_pool, v_pool) = self.kv.k_v_mut();
+            for (x, k) in k_row.chunks_exact(d).zip(k_pool[slot.clone()].chunks_exact_mut(d)) {
+                head::<F>(x, k_norm, eps, cos, sin, &mut y);
+                for (k, y) in k.iter_mut().zip(&y) {
+                    *k = F::round(*y);
+                }
+            }
+            v_pool[slot].copy_from_slice(v_row);
+        }
+    }
+}
+
+/// Widens, norms (if asked) and rotates one head's row into `y`.
+#[inline(always)]
+fn head<F: Format>(
+    x: &[u16],
+    norm: Option<&[u16]>,
+    eps: f32,
+    cos: &[f32],
+    sin: &[f32],
+    y: &mut [f32],
+) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = F::widen(*x);
+    }
+    if let Some(weight) = norm {
+        let lanes = norm_lanes(y.len()) as usize;
+        let r = Scale { x: y, lanes, eps }.run();
+        for (y, w) in y.iter_mut().zip(weight) {
+            *y = (*y * r) * F::widen(*w);
+        }
+    }
+    let (low, high) = y.split_at_mut(x.len() / 2);
+    for (((a, b), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+        let (x, y) = (*a, *b);
+        *a = x.mul_add(*cos, -(y * sin));
+        *b = y.mul_add(*cos, x * sin);
+    }
+}
