@@ -3,13 +3,25 @@
 //! Every tensor is stored as T16, rounded once at load. Fused matrices are fused here: one `[q;k;v]`, one
 //! `[gate;up]`. q and k rows are in the half-split order that the contract's RoPE expects.
 
+mod assemble;
 pub mod config;
 mod digest;
+mod error;
+pub(crate) mod gguf;
+mod gguf_model;
+mod hf;
+mod hf_config;
+mod layout;
+mod load;
+mod quant;
 pub mod synthetic;
 
 use crate::contract::Dtype;
 
 pub use config::{Family, ModelConfig};
+pub use error::WeightsError;
+pub(crate) use error::{Origin, quoted};
+pub use layout::{Part, Slot};
 pub use synthetic::Preset;
 
 /// A row-major 16-bit matrix `[n][k]`.

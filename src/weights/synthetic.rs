@@ -10,6 +10,7 @@
 //! there, and logits spread by about two, so that greedy outputs follow the prompt and sampling stays diverse.
 
 use super::config::{Family, ModelConfig};
+use super::layout::{Part, Slot};
 use super::{Layer, Matrix16, Model};
 use crate::contract::philox::{key_of, philox4x32_10};
 use crate::contract::rope::RopeScaling;
@@ -194,33 +195,6 @@ pub struct Tensor {
     pub norm: bool,
 }
 
-/// Parts of a layer, in the order of their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Norm before attention.
-    AttentionNorm,
-    /// Rows of q.
-    Q,
-    /// Rows of k.
-    K,
-    /// Rows of v.
-    V,
-    /// q norm (Qwen3).
-    QNorm,
-    /// k norm (Qwen3).
-    KNorm,
-    /// Output projection.
-    O,
-    /// Norm before the feed-forward.
-    FfnNorm,
-    /// Rows of gate.
-    Gate,
-    /// Rows of up.
-    Up,
-    /// Down projection.
-    Down,
-}
-
 /// The tensors of a preset: what a device needs to make its weights in place.
 pub struct Tensors {
     config: ModelConfig,
@@ -236,51 +210,35 @@ pub fn tensors(preset: Preset) -> Tensors {
 const NORM_RANGE: f32 = 0.25;
 
 impl Tensors {
-    /// Tensor 0: the embedding.
-    pub fn embedding(&self) -> Tensor {
-        let c = &self.config;
-        matrix(0, c.vocab, c.hidden, self.gains.embedding)
-    }
-
-    /// Tensor 1: the final norm.
-    pub fn final_norm(&self) -> Tensor {
-        norm(1, self.config.hidden, NORM_RANGE)
-    }
-
-    /// Tensor 2: the head of an untied preset, before rows are duplicated.
-    pub fn head(&self) -> Tensor {
-        let c = &self.config;
-        matrix(2, c.vocab, c.hidden, self.gains.head / (c.hidden as f32).sqrt())
-    }
-
-    /// Tensor `16 (layer + 1) + part`.
-    pub fn layer(&self, layer: usize, part: Part) -> Tensor {
-        let (c, g) = (&self.config, &self.gains);
-        let t = 16 * (layer as u32 + 1) + part as u32;
-        let (q, kv) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let from = |n: usize, k: usize, gain: f32| matrix(t, n, k, gain / (k as f32).sqrt());
-        match part {
-            Part::AttentionNorm | Part::FfnNorm => norm(t, c.hidden, NORM_RANGE),
-            Part::QNorm | Part::KNorm => norm(t, c.head_dim, g.head_norm),
-            Part::Q => from(q, c.hidden, g.qk),
-            Part::K => from(kv, c.hidden, g.qk),
-            Part::V | Part::Gate | Part::Up => {
-                from(if part == Part::V { kv } else { c.ffn }, c.hidden, 1.0)
+    /// Tensor 0 is the embedding, 1 the final norm, 2 the head of an untied preset before rows are duplicated,
+    /// `16 (layer + 1) + part` a part of a layer.
+    pub fn tensor(&self, slot: Slot) -> Tensor {
+        let (rows, k) = self.config.shape(slot);
+        let g = &self.gains;
+        let per_input = |gain: f32| gain / (k as f32).sqrt();
+        let (t, deviation) = match slot {
+            Slot::Embedding => (0, g.embedding),
+            Slot::FinalNorm => (1, 0.0),
+            Slot::Head => (2, per_input(g.head)),
+            Slot::Layer(layer, part) => {
+                let deviation = match part {
+                    Part::AttentionNorm | Part::QNorm | Part::KNorm | Part::FfnNorm => 0.0,
+                    Part::Q | Part::K => per_input(g.qk),
+                    Part::V | Part::Gate | Part::Up => per_input(1.0),
+                    Part::O => per_input(g.o),
+                    Part::Down => per_input(g.down),
+                };
+                (16 * (layer as u32 + 1) + part as u32, deviation)
             }
-            Part::O => from(c.hidden, q, g.o),
-            Part::Down => from(c.hidden, c.ffn, g.down),
-        }
+        };
+        // A uniform variable in [-1, 1) has the standard deviation 1/sqrt(3); integers reach 2^23.
+        let range = match slot {
+            Slot::Layer(_, Part::QNorm | Part::KNorm) => g.head_norm,
+            _ if rows.is_none() => NORM_RANGE,
+            _ => deviation * 3f32.sqrt(),
+        };
+        Tensor { t, n: rows.unwrap_or(1), k, scale: range / 8_388_608.0, norm: rows.is_none() }
     }
-}
-
-/// A matrix of uniform weights with the standard deviation `deviation`.
-fn matrix(t: u32, n: usize, k: usize, deviation: f32) -> Tensor {
-    Tensor { t, n, k, scale: deviation * 3f32.sqrt() / 8_388_608.0, norm: false }
-}
-
-/// A norm of weights within `range` of one.
-fn norm(t: u32, k: usize, range: f32) -> Tensor {
-    Tensor { t, n: 1, k, scale: range / 8_388_608.0, norm: true }
 }
 
 impl Tensor {
@@ -318,7 +276,7 @@ impl Model {
         let make = |parts: &[Tensor]| stack(dtype, key, parts);
         let layers = (0..config.layers)
             .map(|l| {
-                let part = |p: Part| list.layer(l, p);
+                let part = |p: Part| list.tensor(Slot::Layer(l, p));
                 let head_norm =
                     |p: Part| (config.family == Family::Qwen3).then(|| make(&[part(p)]).data);
                 Layer {
@@ -334,7 +292,7 @@ impl Model {
             })
             .collect();
         let head = (!preset.tied()).then(|| {
-            let mut head = make(&[list.head()]);
+            let mut head = make(&[list.tensor(Slot::Head)]);
             for id in 0..head.n {
                 let from = preset.head_row(id) * head.k;
                 head.data.copy_within(from..from + head.k, id * head.k);
@@ -342,9 +300,9 @@ impl Model {
             head
         });
         let mut model = Model {
-            embedding: make(&[list.embedding()]),
+            embedding: make(&[list.tensor(Slot::Embedding)]),
             layers,
-            final_norm: make(&[list.final_norm()]).data,
+            final_norm: make(&[list.tensor(Slot::FinalNorm)]).data,
             head,
             config,
             dtype,

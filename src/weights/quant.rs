@@ -1,0 +1,165 @@
+//! Element types of GGUF tensors, and their values in f32.
+//!
+//! A block stores `block` values in `bytes` bytes. The scale times the integer is exact in f32 in every
+//! type below, so a value has at most one rounding before `r16`: the addition of the block's minimum.
+
+use half::{bf16, f16};
+
+/// An element type, by its number in the format's specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quant {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+/// Most values in a block.
+pub(super) const BLOCK_MAX: usize = 256;
+
+impl Quant {
+    pub(super) fn from_id(id: u32) -> Option<Quant> {
+        Some(match id {
+            0 => Quant::F32,
+            1 => Quant::F16,
+            2 => Quant::Q4_0,
+            3 => Quant::Q4_1,
+            6 => Quant::Q5_0,
+            7 => Quant::Q5_1,
+            8 => Quant::Q8_0,
+            12 => Quant::Q4K,
+            13 => Quant::Q5K,
+            14 => Quant::Q6K,
+            30 => Quant::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// Values in a block.
+    pub(super) fn block(self) -> usize {
+        match self {
+            Quant::F32 | Quant::F16 | Quant::Bf16 => 1,
+            Quant::Q4_0 | Quant::Q4_1 | Quant::Q5_0 | Quant::Q5_1 | Quant::Q8_0 => 32,
+            Quant::Q4K | Quant::Q5K | Quant::Q6K => 256,
+        }
+    }
+
+    /// Bytes in a block.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Quant::F32 => 4,
+            Quant::F16 | Quant::Bf16 => 2,
+            Quant::Q4_0 => 18,
+            Quant::Q4_1 => 20,
+            Quant::Q5_0 => 22,
+            Quant::Q5_1 => 24,
+            Quant::Q8_0 => 34,
+            Quant::Q4K => 144,
+            Quant::Q5K => 176,
+            Quant::Q6K => 210,
+        }
+    }
+
+    /// The values of one block: `b` has `bytes()`, `y` has `block()`.
+    pub(super) fn dequantise(self, b: &[u8], y: &mut [f32]) {
+        match self {
+            Quant::F32 => y[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+            Quant::F16 => y[0] = half_at(b, 0),
+            Quant::Bf16 => y[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+            Quant::Q4_0 => {
+                let d = half_at(b, 0);
+                nibbles(&b[2..], |i, q| y[i] = (f32::from(q) - 8.0) * d);
+            }
+            Quant::Q4_1 => {
+                let (d, m) = (half_at(b, 0), half_at(b, 2));
+                nibbles(&b[4..], |i, q| y[i] = f32::from(q) * d + m);
+            }
+            Quant::Q5_0 => {
+                let (d, high) = (half_at(b, 0), u32_at(b, 2));
+                nibbles(&b[6..], |i, q| y[i] = (f32::from(fifth(q, high, i)) - 16.0) * d);
+            }
+            Quant::Q5_1 => {
+                let (d, m, high) = (half_at(b, 0), half_at(b, 2), u32_at(b, 4));
+                nibbles(&b[8..], |i, q| y[i] = f32::from(fifth(q, high, i)) * d + m);
+            }
+            Quant::Q8_0 => {
+                let d = half_at(b, 0);
+                for (y, q) in y.iter_mut().zip(&b[2..]) {
+                    *y = f32::from(*q as i8) * d;
+                }
+            }
+            Quant::Q4K => {
+                let (d, least) = (half_at(b, 0), half_at(b, 2));
+                for (i, y) in y.iter_mut().enumerate() {
+                    let (scale, min) = scale_min(&b[4..16], i / 32);
+                    let q = nibble_of_32(&b[16..], i);
+                    *y = d * scale * q - least * min;
+                }
+            }
+            Quant::Q5K => {
+                let (d, least) = (half_at(b, 0), half_at(b, 2));
+                for (i, y) in y.iter_mut().enumerate() {
+                    let (scale, min) = scale_min(&b[4..16], i / 32);
+                    let high = (b[16 + i % 32] >> (i / 32)) & 1;
+                    let q = nibble_of_32(&b[48..], i) + 16.0 * f32::from(high);
+                    *y = d * scale * q - least * min;
+                }
+            }
+            Quant::Q6K => {
+                let d = half_at(b, 208);
+                for (i, y) in y.iter_mut().enumerate() {
+                    // Halves of 128 values; within one, four groups of 32 share bytes.
+                    let (half, group, l) = (i / 128, i / 32 % 4, i % 32);
+                    let low = b[64 * half + 32 * (group % 2) + l] >> (4 * (group / 2)) & 15;
+                    let high = b[128 + 32 * half + l] >> (2 * group) & 3;
+                    let q = f32::from(low | high << 4) - 32.0;
+                    let scale = b[192 + 8 * half + 2 * group + l / 16] as i8;
+                    *y = d * f32::from(scale) * q;
+                }
+            }
+        }
+    }
+}
+
+fn half_at(b: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// Blocks of 32: byte `j` holds value `j` in its low half and value `j + 16` in its high half.
+fn nibbles(b: &[u8], mut each: impl FnMut(usize, u8)) {
+    for (j, &byte) in b[..16].iter().enumerate() {
+        each(j, byte & 15);
+        each(j + 16, byte >> 4);
+    }
+}
+
+/// Adds bit `i` of `high` to four bits.
+fn fifth(q: u8, high: u32, i: usize) -> u8 {
+    q | ((high >> i & 1) as u8) << 4
+}
+
+/// Blocks of 256: each 32 bytes hold 32 values in their low halves, then 32 in their high halves.
+fn nibble_of_32(b: &[u8], i: usize) -> f32 {
+    f32::from(b[i / 64 * 32 + i % 32] >> (4 * (i / 32 % 2)) & 15)
+}
+
+/// Six-bit scale and minimum of the `j`-th of eight groups, packed in 12 bytes.
+fn scale_min(b: &[u8], j: usize) -> (f32, f32) {
+    let (scale, min) = if j < 4 {
+        (b[j] & 63, b[j + 4] & 63)
+    } else {
+        (b[j + 4] & 15 | b[j - 4] >> 6 << 4, b[j + 4] >> 4 | b[j] >> 6 << 4)
+    };
+    (f32::from(scale), f32::from(min))
+}
