@@ -169,8 +169,7 @@ impl CaseFile {
         if let (true, Some(object)) = (newer, value.as_object_mut()) {
             object.retain(|key, _| FIELDS.contains(&key.as_str()));
         }
-        let file: CaseFile =
-            serde_json::from_value(value).map_err(|e| CaseError::Json(at(), e))?;
+        let file: CaseFile = serde_json::from_value(value).map_err(|e| CaseError::Json(at(), e))?;
         file.case().validate().map_err(|why| CaseError::Invalid(at(), why))?;
         Ok(file)
     }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract::simd::{Simd, SimdPath};
+
 /// Machine, toolchain and build of a result. What could not be found out is `None` and reads "not recorded".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +46,14 @@ impl Tool {
     }
 }
 
+/// Instructions that the host twin uses on this machine.
+fn simd_name() -> &'static str {
+    match Simd::new(SimdPath::Auto).map(Simd::path) {
+        Some(SimdPath::Avx2) => "avx2+fma+f16c",
+        _ => "portable",
+    }
+}
+
 impl Environment {
     /// This machine and build, for results made on `device`.
     pub fn current(device: &str, contract: Option<String>, model: Option<String>) -> Environment {
@@ -51,7 +61,7 @@ impl Environment {
         Environment {
             device: device.into(),
             target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
-            simd: crate::contract::matrix_unit::detected_path().into(),
+            simd: simd_name().into(),
             matrix_unit: format!("{{{},{}}}", unit.terms, unit.fraction_bits),
             rustc: Some(env!("LOCKSTEP_RUSTC")).filter(|v| !v.is_empty()).map(Into::into),
             features: if cfg!(feature = "cli") { vec!["cli".into()] } else { Vec::new() },

@@ -13,6 +13,7 @@ pub mod schedule;
 pub mod schema;
 pub mod strategy;
 pub mod subject;
+pub mod text;
 pub mod weights;
 pub mod workload;
 pub mod world;

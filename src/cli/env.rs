@@ -21,7 +21,11 @@ impl Env {
             println!("{}", serde_json::to_string_pretty(&value).expect("a tuple serialises"));
             return Ok(Exit::Held);
         }
-        println!("lockstep {}, rev {}", tool.version, tool.rev.as_deref().unwrap_or("not recorded"));
+        println!(
+            "lockstep {}, rev {}",
+            tool.version,
+            tool.rev.as_deref().unwrap_or("not recorded")
+        );
         for (field, value) in env.lines() {
             println!("{field}: {value}");
         }

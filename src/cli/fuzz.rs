@@ -141,8 +141,7 @@ impl Fuzz {
         let is_preset = Preset::from_name(&self.model.model).is_some();
         if !is_preset || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
-            space.prompts =
-                Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
+            space.prompts = Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
         }
         if !is_preset {
             // Real weights cost about a thousand times what `tiny` costs.
@@ -172,10 +171,9 @@ impl Fuzz {
             return ProgressBar::hidden();
         }
         let (bar, template) = match self.cases {
-            None if self.seconds.is_some() => (
-                ProgressBar::no_length(),
-                "{spinner} {pos} cases, {per_sec}, {elapsed} {msg}",
-            ),
+            None if self.seconds.is_some() => {
+                (ProgressBar::no_length(), "{spinner} {pos} cases, {per_sec}, {elapsed} {msg}")
+            }
             _ => (
                 ProgressBar::new(campaign.cases),
                 "{bar:40} {pos}/{len} cases, {per_sec}, {eta} left {msg}",
@@ -198,8 +196,7 @@ impl Fuzz {
             let provenance = Provenance { env: fixture.environment(), command: &command };
             let path = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER))
                 .map_err(CliError::usage)?;
-            let explanation =
-                explain::explain(fixture, failure.case(), failure.reported());
+            let explanation = explain::explain(fixture, failure.case(), failure.reported());
             text = Some(ledger::failure(failure, &command(&path), &path, explanation.as_deref()));
             failures.push(FailureJson::new(failure, &path, command(&path)));
         }

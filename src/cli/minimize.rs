@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lockstep::case::CaseFile;
+use lockstep::harness::ledger;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
-use lockstep::harness::ledger;
 use lockstep::subject::Subject as _;
 
 use super::replay::{open, relations};

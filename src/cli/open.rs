@@ -86,9 +86,8 @@ pub(super) fn prompts(
     let text = match file {
         None => include_str!("../../examples/prompts.txt").to_owned(),
         Some(path) => {
-            let fail = |why: &dyn std::fmt::Display| {
-                CliError::usage(format!("{}: {why}", path.display()))
-            };
+            let fail =
+                |why: &dyn std::fmt::Display| CliError::usage(format!("{}: {why}", path.display()));
             let size = std::fs::metadata(path).map_err(|e| fail(&e))?.len();
             if size > PROMPTS_BYTES_MAX {
                 return Err(fail(&format!("larger than {PROMPTS_BYTES_MAX} bytes")));

@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 /// A physical block id.
-pub type BlockId = u32;
+pub(super) type BlockId = u32;
 
 /// Where an allocated block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     /// From the free list.
     Free,
     /// A cached block was evicted; the caller must make it unfindable.
@@ -20,7 +20,7 @@ pub enum Origin {
 
 /// The pool of physical blocks.
 #[derive(Clone, Debug)]
-pub struct BlockPool {
+pub(super) struct BlockPool {
     references: Vec<u32>,
     free: VecDeque<BlockId>,
     /// Unreferenced but findable, least recently released first.
@@ -29,7 +29,7 @@ pub struct BlockPool {
 
 impl BlockPool {
     /// A pool of `blocks` free blocks.
-    pub fn new(blocks: u32) -> BlockPool {
+    pub(super) fn new(blocks: u32) -> BlockPool {
         BlockPool {
             references: vec![0; blocks as usize],
             free: (0..blocks).collect(),
@@ -38,17 +38,17 @@ impl BlockPool {
     }
 
     /// Blocks that an allocation could hand out.
-    pub fn available(&self) -> usize {
+    pub(super) fn available(&self) -> usize {
         self.free.len() + self.cached.len()
     }
 
     /// References to a block.
-    pub fn references(&self, block: BlockId) -> u32 {
+    pub(super) fn references(&self, block: BlockId) -> u32 {
         self.references[block as usize]
     }
 
     /// Hands out a block with one reference: the longest-free one, else the least recently used cached one.
-    pub fn allocate(&mut self) -> Option<(BlockId, Origin)> {
+    pub(super) fn allocate(&mut self) -> Option<(BlockId, Origin)> {
         let (block, origin) = match self.free.pop_front() {
             Some(block) => (block, Origin::Free),
             None => (self.cached.pop_front()?, Origin::Evicted),
@@ -59,7 +59,7 @@ impl BlockPool {
     }
 
     /// Adds a reference to a findable block, cached or in use. Returns whether it was in use already.
-    pub fn share(&mut self, block: BlockId) -> bool {
+    pub(super) fn share(&mut self, block: BlockId) -> bool {
         let count = &mut self.references[block as usize];
         let was_used = *count > 0;
         *count += 1;
@@ -72,7 +72,7 @@ impl BlockPool {
     }
 
     /// Drops a reference. The last one sends the block to the cache if it is findable, else to the free list.
-    pub fn release(&mut self, block: BlockId, findable: bool) {
+    pub(super) fn release(&mut self, block: BlockId, findable: bool) {
         let count = &mut self.references[block as usize];
         assert!(*count > 0, "block {block} released without a reference");
         *count -= 1;
@@ -82,7 +82,7 @@ impl BlockPool {
     }
 
     /// Every block is free or cached, exactly once; the error names the first that is not.
-    pub fn check_idle(&self) -> Result<(), String> {
+    pub(super) fn check_idle(&self) -> Result<(), String> {
         let mut seen = vec![0u32; self.references.len()];
         for block in self.free.iter().chain(&self.cached) {
             seen[*block as usize] += 1;
@@ -99,7 +99,7 @@ impl BlockPool {
     }
 
     /// Reference counts, then the free list, then the cached list: for the trajectory.
-    pub fn state(&self) -> [Vec<u64>; 3] {
+    pub(super) fn state(&self) -> [Vec<u64>; 3] {
         [
             self.references.iter().map(|r| u64::from(*r)).collect(),
             self.free.iter().map(|b| u64::from(*b)).collect(),

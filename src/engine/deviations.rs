@@ -6,7 +6,7 @@ use crate::workload::Workload;
 
 /// The intents of a run and their fate.
 #[derive(Clone, Debug)]
-pub struct Deviations {
+pub(super) struct Deviations {
     entries: Vec<Entry>,
 }
 
@@ -27,15 +27,15 @@ enum State {
 
 /// An intent taken from the schedule, to be settled once the decision is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub(super) struct Taken {
     index: usize,
     /// What to do.
-    pub act: Act,
+    pub(super) act: Act,
 }
 
 impl Deviations {
     /// The intents of `schedule`; those that can never be taken are settled at once.
-    pub fn new(schedule: &Schedule, workload: &Workload) -> Deviations {
+    pub(super) fn new(schedule: &Schedule, workload: &Workload) -> Deviations {
         let entries = schedule
             .intents
             .iter()
@@ -54,7 +54,7 @@ impl Deviations {
     }
 
     /// Takes the first pending intent of `uid` that is due at a mark and satisfies `wanted`.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         uid: u64,
         due: impl Fn(Mark) -> bool,
@@ -71,13 +71,13 @@ impl Deviations {
     }
 
     /// Records whether a taken intent made the decision differ from the default's.
-    pub fn settle(&mut self, taken: Taken, differed: bool) {
+    pub(super) fn settle(&mut self, taken: Taken, differed: bool) {
         self.entries[taken.index].state =
             if differed { State::Fired } else { State::Inert(Inert::SameAsDefault) };
     }
 
     /// One outcome an intent, in the schedule's order.
-    pub fn outcomes(&self) -> Vec<IntentOutcome> {
+    pub(super) fn outcomes(&self) -> Vec<IntentOutcome> {
         self.entries
             .iter()
             .map(|e| IntentOutcome {
@@ -93,7 +93,7 @@ impl Deviations {
     }
 
     /// State of each intent as a number: for the trajectory.
-    pub fn state(&self) -> Vec<u64> {
+    pub(super) fn state(&self) -> Vec<u64> {
         self.entries
             .iter()
             .map(|e| match e.state {

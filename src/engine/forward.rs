@@ -1,8 +1,6 @@
 //! The forward pass: named operators in order, over the rows of a step.
 
-use crate::device::{
-    Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow,
-};
+use crate::device::{Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow};
 use crate::record::KvDigest;
 
 use super::model::DeviceModel;

@@ -16,8 +16,7 @@ use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as Rows};
 use crate::record::{
-    Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
-    TrajectoryHasher,
+    Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
 };
 use crate::schedule::Schedule;
 use crate::workload::Workload;
@@ -145,10 +144,8 @@ pub fn execute<D: Device>(
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
-    let granules =
-        Granules { tile: constants.tile as usize, split: constants.split as usize };
-    let scheduler =
-        Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    let granules = Granules { tile: constants.tile as usize, split: constants.split as usize };
+    let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
     let mut run = Run::default();
     run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
     let engine = Engine {
@@ -223,9 +220,7 @@ impl<D: Device> Engine<'_, D> {
         };
         let tokens: Vec<u32> = step
             .iter()
-            .flat_map(|s| {
-                &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len]
-            })
+            .flat_map(|s| &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len])
             .copied()
             .collect();
         let plan = self.planner.plan(tokens.len(), step.len());
@@ -238,10 +233,7 @@ impl<D: Device> Engine<'_, D> {
                 self.note_draw(row, *token)?;
             }
         }
-        self.run.steps.push(StepShape {
-            rows: tokens.len() as u32,
-            sequences: step.len() as u32,
-        });
+        self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
         self.hash_step(step, &logits);
         self.scheduler.commit(step, &drawn);
         self.read_kv()

@@ -34,7 +34,11 @@ pub struct DeviceModel<D: Device> {
 }
 
 /// The contract that a model runs under, and the RoPE table whose digest it carries.
-pub fn contract_of(model: &Model, matrix_unit: MatrixUnit, positions: usize) -> (Contract, RopeTable) {
+pub fn contract_of(
+    model: &Model,
+    matrix_unit: MatrixUnit,
+    positions: usize,
+) -> (Contract, RopeTable) {
     let config = &model.config;
     let positions = positions.min(config.context);
     let rope = RopeTable::new(config.head_dim, config.rope_base, config.rope_scaling, positions);
@@ -50,7 +54,11 @@ pub fn contract_of(model: &Model, matrix_unit: MatrixUnit, positions: usize) -> 
 
 impl<D: Device> DeviceModel<D> {
     /// Uploads `model` through `device`, which runs under the model's contract.
-    pub fn upload(model: &Model, device: D, rope: &RopeTable) -> Result<DeviceModel<D>, DeviceError> {
+    pub fn upload(
+        model: &Model,
+        device: D,
+        rope: &RopeTable,
+    ) -> Result<DeviceModel<D>, DeviceError> {
         let matrix = |m: &Matrix16| device.upload_matrix(m.n, m.k, &m.data);
         let optional = |v: &Option<Vec<u16>>| v.as_deref().map(|v| device.upload(v)).transpose();
         let layers = model

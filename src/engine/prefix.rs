@@ -9,7 +9,7 @@ use super::blocks::BlockId;
 
 /// Whole blocks by prefix.
 #[derive(Clone, Debug)]
-pub struct PrefixIndex {
+pub(super) struct PrefixIndex {
     hash_bits: u8,
     /// Candidates by hash, in order of publication.
     by_hash: BTreeMap<u64, Vec<Entry>>,
@@ -26,21 +26,21 @@ struct Entry {
 
 /// What a lookup met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lookup {
+pub(super) struct Lookup {
     /// Blocks of the longest findable prefix, in order.
-    pub blocks: Vec<BlockId>,
+    pub(super) blocks: Vec<BlockId>,
     /// Entries with an equal hash and other tokens.
-    pub collisions: u64,
+    pub(super) collisions: u64,
 }
 
 impl PrefixIndex {
     /// An empty index that keeps `hash_bits` bits of each hash.
-    pub fn new(hash_bits: u8) -> PrefixIndex {
+    pub(super) fn new(hash_bits: u8) -> PrefixIndex {
         PrefixIndex { hash_bits, by_hash: BTreeMap::new(), hash_of: BTreeMap::new() }
     }
 
     /// The longest run of whole blocks of `tokens`, at most `limit` of them.
-    pub fn lookup(&self, tokens: &[u32], block_size: usize, limit: usize) -> Lookup {
+    pub(super) fn lookup(&self, tokens: &[u32], block_size: usize, limit: usize) -> Lookup {
         let mut found = Lookup::default();
         let mut chain = SEED;
         for (i, block) in tokens.chunks_exact(block_size).take(limit).enumerate() {
@@ -58,7 +58,7 @@ impl PrefixIndex {
     }
 
     /// Makes `block` findable under `prefix` (whole blocks). Returns false if that prefix is findable already.
-    pub fn publish(&mut self, prefix: &[u32], block_size: usize, block: BlockId) -> bool {
+    pub(super) fn publish(&mut self, prefix: &[u32], block_size: usize, block: BlockId) -> bool {
         let chain = prefix.chunks_exact(block_size).fold(SEED, extend);
         let hash = self.cut(chain);
         let entries = self.by_hash.entry(hash).or_default();
@@ -71,12 +71,12 @@ impl PrefixIndex {
     }
 
     /// Whether the block is findable.
-    pub fn contains(&self, block: BlockId) -> bool {
+    pub(super) fn contains(&self, block: BlockId) -> bool {
         self.hash_of.contains_key(&block)
     }
 
     /// Makes the block unfindable. Returns the prefix it stood for.
-    pub fn remove(&mut self, block: BlockId) -> Option<Vec<u32>> {
+    pub(super) fn remove(&mut self, block: BlockId) -> Option<Vec<u32>> {
         let hash = self.hash_of.remove(&block)?;
         let entries = self.by_hash.get_mut(&hash)?;
         let at = entries.iter().position(|e| e.block == block)?;
@@ -88,7 +88,7 @@ impl PrefixIndex {
     }
 
     /// (hash, block) pairs in order: for the trajectory.
-    pub fn state(&self) -> Vec<u64> {
+    pub(super) fn state(&self) -> Vec<u64> {
         self.by_hash
             .iter()
             .flat_map(|(hash, entries)| entries.iter().flat_map(|e| [*hash, e.block.into()]))

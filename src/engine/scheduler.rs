@@ -142,10 +142,7 @@ impl Scheduler {
         let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
         let wanted = |act| {
-            matches!(
-                act,
-                Act::Stall { .. } | Act::Rank { .. } | Act::Preempt { .. } | Act::Victim
-            )
+            matches!(act, Act::Stall { .. } | Act::Rank { .. } | Act::Preempt { .. } | Act::Victim)
         };
         while let Some(taken) = self.deviations.take(uid, due, wanted) {
             let sequence = &mut self.sequences[i];
@@ -238,9 +235,7 @@ impl Scheduler {
         sequence.offers += 1;
         let (uid, n) = (sequence.uid, sequence.offers);
         let due = |mark| mark == Mark::Offer { n };
-        if let Some(taken) =
-            self.deviations.take(uid, due, |act| matches!(act, Act::Hold { .. }))
-        {
+        if let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hold { .. })) {
             let steps = taken.act.delay();
             self.deviations.settle(taken, steps > 0);
             if steps > 0 {
@@ -250,8 +245,7 @@ impl Scheduler {
             }
         }
         let findable = cached.len();
-        while let Some(taken) =
-            self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
+        while let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
         {
             if let Act::Hit { at_most } = taken.act {
                 let trims = (at_most as usize) < cached.len();

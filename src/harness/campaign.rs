@@ -136,11 +136,8 @@ impl Campaign<'_> {
     /// The result is a function of the campaign's fields, except that a time limit decides how many cases there are.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Report, SubjectError> {
         let capabilities = self.subject.capabilities();
-        let relations: Vec<_> = self
-            .relations
-            .iter()
-            .map(|r| (*r, (r.applies)(&capabilities).err()))
-            .collect();
+        let relations: Vec<_> =
+            self.relations.iter().map(|r| (*r, (r.applies)(&capabilities).err())).collect();
         let edges = self.subject.edges();
         let started = Instant::now();
         let cases = cases(self.space.clone());
@@ -194,7 +191,8 @@ impl Campaign<'_> {
                         if judged.broken.is_some() {
                             failed_at.fetch_min(index, Ordering::Relaxed);
                         }
-                        let mut done = done.lock().expect("no judge panics while it holds the lock");
+                        let mut done =
+                            done.lock().expect("no judge panics while it holds the lock");
                         done.insert(index, judged);
                         progress(done.len() as u64);
                     }
@@ -291,9 +289,8 @@ impl Campaign<'_> {
             *slot = found.is_some_and(|d| d.all.contains(&divergence.observable));
         }
         // What fails only sometimes can't be shrunk: a candidate that passes proves nothing.
-        let shrunk = (again == [true; 3]).then(|| {
-            shrink(self.subject, relation, &original, &divergence, self.budget)
-        });
+        let shrunk = (again == [true; 3])
+            .then(|| shrink(self.subject, relation, &original, &divergence, self.budget));
         Ok(Failure { relation, index, original, shrunk, divergence, again })
     }
 }

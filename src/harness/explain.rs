@@ -14,8 +14,7 @@ pub fn explain(subject: &dyn Subject, case: &Case, divergence: &Divergence) -> O
     if divergence.observable != Observable::Logits {
         return None;
     }
-    let capture =
-        Capture { uid: divergence.place.uid?, position: divergence.place.position? };
+    let capture = Capture { uid: divergence.place.uid?, position: divergence.place.position? };
     let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&capture.uid);
     let Case { world, workload, schedule, seed } = case;
     let got = execute(subject.execute(world, workload, schedule, *seed, Some(capture)))?;

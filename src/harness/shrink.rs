@@ -67,7 +67,8 @@ pub fn shrink(
     let here = failure_of(subject, relation, case, false);
     let fresh = !matches!(here, Ok(Some(_)));
     let started = Instant::now();
-    let mut search = Search { subject, relation, observable: divergence.observable, fresh, executions: 0 };
+    let mut search =
+        Search { subject, relation, observable: divergence.observable, fresh, executions: 0 };
     let spent = |search: &Search<'_>| {
         search.executions >= budget.executions_max || started.elapsed() >= budget.time_max
     };

@@ -216,11 +216,7 @@ fn replay_command(path: &Path) -> String {
 fn vacuous(report: &Report) -> Failed {
     let missed: Vec<&str> =
         report.tally.relations.iter().flat_map(|r| &r.missed).map(String::as_str).collect();
-    Failed::from(format!(
-        "vacuous pass: {}\n{}",
-        missed.join("; "),
-        ledger::table(report)
-    ))
+    Failed::from(format!("vacuous pass: {}\n{}", missed.join("; "), ledger::table(report)))
 }
 
 /// Carries out a committed case under its relation.

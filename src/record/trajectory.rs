@@ -20,9 +20,9 @@ impl Trajectory {
     /// First boundary at which two trajectories differ.
     pub fn first_difference(&self, other: &Trajectory) -> Option<usize> {
         let common = self.boundaries.len().min(other.boundaries.len());
-        (0..common).find(|&i| self.boundaries[i] != other.boundaries[i]).or_else(|| {
-            (self.boundaries.len() != other.boundaries.len()).then_some(common)
-        })
+        (0..common)
+            .find(|&i| self.boundaries[i] != other.boundaries[i])
+            .or_else(|| (self.boundaries.len() != other.boundaries.len()).then_some(common))
     }
 }
 

@@ -123,9 +123,7 @@ pub fn outputs(uid: u64, got: &Output, canonical: &Output) -> Result<Compared, D
     let all: BTreeSet<Observable> = differences.keys().copied().collect();
     match differences.into_iter().next() {
         None => Ok(compared),
-        Some((observable, (place, detail))) => {
-            Err(Divergence { observable, all, place, detail })
-        }
+        Some((observable, (place, detail))) => Err(Divergence { observable, all, place, detail }),
     }
 }
 

@@ -28,8 +28,7 @@ impl<'s> Executions<'s> {
         case: &'s Case,
         fresh_process: bool,
     ) -> Result<Executions<'s>, SubjectError> {
-        let run =
-            subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None)?;
+        let run = subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None)?;
         let forwards = run.steps.len() as u64;
         Ok(Executions {
             subject,

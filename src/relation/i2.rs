@@ -74,8 +74,7 @@ pub(super) static PREFIX: Relation = Relation {
     judge: |executions| {
         let mut served = fired(executions, ActKind::Hit);
         let outputs = &executions.run().outputs;
-        let attached =
-            |moment: &KvMoment| *moment == KvMoment::Attached;
+        let attached = |moment: &KvMoment| *moment == KvMoment::Attached;
         served.extend(
             outputs
                 .iter()

@@ -63,7 +63,8 @@ fn difference(first: &Run, second: &Run) -> Option<Divergence> {
     }
     // Equal hashes over unequal outputs would mean that the hash is blind to something.
     if first.outputs != second.outputs {
-        let detail = "equal trajectories, but other outputs: the trajectory is blind to a difference";
+        let detail =
+            "equal trajectories, but other outputs: the trajectory is blind to a difference";
         return Some(trajectory(None, detail.into()));
     }
     None

@@ -85,11 +85,7 @@ pub static RELATIONS: [&Relation; 5] = [&i1::I1, &i2::CHUNK, &i2::PREEMPT, &i2::
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
     let family = |r: &&Relation| r.id.split('.').next() == Some(name);
-    RELATIONS
-        .iter()
-        .copied()
-        .filter(|r| r.id.eq_ignore_ascii_case(name) || family(r))
-        .collect()
+    RELATIONS.iter().copied().filter(|r| r.id.eq_ignore_ascii_case(name) || family(r)).collect()
 }
 
 #[cfg(test)]

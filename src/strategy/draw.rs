@@ -3,7 +3,6 @@
 use proptest::prelude::Rng as _;
 use proptest::test_runner::TestRng;
 
-
 /// A random source with the draws that generation needs. The same words give the same draws on every machine.
 pub(super) struct Draw<'r> {
     rng: &'r mut TestRng,

@@ -116,11 +116,7 @@ const DIRECTED: [&[Feature]; 4] = {
     ]
 };
 
-fn draw_case(
-    draw: &mut Draw<'_>,
-    space: &Space,
-    directed: Option<usize>,
-) -> Case {
+fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Case {
     let directed = directed.and_then(|i| DIRECTED.get(i));
     let swarm = match directed {
         Some(features) => Swarm::directed(features),
@@ -131,8 +127,7 @@ fn draw_case(
     let least = if directed.is_some() { 3 } else { 1 };
     let count = workload::count(draw, space, &swarm, least);
     let planned = workload::requests(draw, space, &swarm, &world, count);
-    let workload =
-        Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
+    let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     workload::size_pool(draw, &swarm, &mut world, &workload);
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
     Case { world, workload, schedule, seed: draw.word() >> 16 }

@@ -67,9 +67,7 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
     match field {
         Field::PromptLength(i) => (request(i).prompt.len() as u64, 1),
         Field::MaxTokens(i) => (request(i).max_tokens.into(), 1),
-        Field::Sampling(i) => {
-            (u64::from(request(i).sampling != SamplerParams::default()), 0)
-        }
+        Field::Sampling(i) => (u64::from(request(i).sampling != SamplerParams::default()), 0),
         Field::Seed(i) => (request(i).seed.is_some().into(), 0),
         Field::Mark(i) => match intent(i).mark {
             Mark::Start => (0, 0),
@@ -91,9 +89,7 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
         Field::TokenBudget => (case.world.token_budget.is_some().into(), 0),
         Field::HashBits => (64 - u64::from(case.world.hash_bits.min(64)), 0),
         Field::PrefixCache => (u64::from(!case.world.prefix_cache), 0),
-        Field::PoolPressure => {
-            (roomy(case).saturating_sub(u64::from(case.world.pool_blocks)), 0)
-        }
+        Field::PoolPressure => (roomy(case).saturating_sub(u64::from(case.world.pool_blocks)), 0),
         Field::RunSeed => (case.seed, 0),
     }
 }

@@ -1,6 +1,5 @@
 //! Schedules: deviations placed along each request's expected course, so that most of them fire.
 
-
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
 use crate::world::World;
 

@@ -1,7 +1,6 @@
 //! Swarm configurations: each case switches some features off, some on, and turns some up, so that combinations are
 //! met which a uniform mix would hardly produce.
 
-
 use super::draw::Draw;
 
 /// Something that a generated case may have much or little of.

@@ -1,6 +1,5 @@
 //! Worlds and workloads: lengths at the edges where behaviour changes, related prompts, pools from roomy to tight.
 
-
 use crate::contract::sampler::SamplerParams;
 use crate::subject::Edges;
 use crate::workload::{Request, Workload};
@@ -19,12 +18,7 @@ pub(super) struct Planned {
 }
 
 /// Number of requests.
-pub(super) fn count(
-    draw: &mut Draw<'_>,
-    space: &Space,
-    swarm: &Swarm,
-    least: usize,
-) -> usize {
+pub(super) fn count(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm, least: usize) -> usize {
     if swarm.level(Feature::Crowd) > 0 {
         return draw.between(6, space.requests_max).max(least);
     }

@@ -13,6 +13,7 @@ mod hf;
 mod hf_config;
 mod layout;
 mod load;
+mod open;
 mod quant;
 pub mod synthetic;
 
@@ -22,6 +23,7 @@ pub use config::{Family, ModelConfig};
 pub use error::WeightsError;
 pub(crate) use error::{Origin, quoted};
 pub use layout::{Part, Slot};
+pub use open::{PRESET_DTYPE, WEIGHT_SEED, open};
 pub use synthetic::Preset;
 
 /// A row-major 16-bit matrix `[n][k]`.
