@@ -1,3 +1,45 @@
 //! Tasks of this repository. Run as `cargo xtask TASK`.
+//!
+//! One file (or folder) a task. A new task is a `mod` line, a variant of [`Task`] and an arm of [`main`]. A task
+//! reports what it found on stdout and returns exit code 1 for it; an error (exit code 1, on stderr) means that
+//! the task itself could not run. Nothing here is part of the published crate, and nothing in `src/` may need
+//! a task to have run: `cargo build` and `cargo test` alone suffice on a fresh machine.
 
-fn main() {}
+mod msrv;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the Lockstep repository")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check the house rules that neither rustc nor clippy checks, the import rule first.
+    Tidy,
+    /// Check that `rust-version` is at least what every dependency in the lock file asks for.
+    Msrv,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let root = repository_root();
+    match Cli::parse().task {
+        Task::Tidy => tidy::run(&root),
+        Task::Msrv => msrv::run(&root),
+    }
+}
+
+/// The folder that holds the workspace's `Cargo.toml`. Cargo says at run time where this package is, so a binary
+/// from a shared target folder still works on the tree it was started in.
+fn repository_root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().map_or_else(|| package.clone(), Path::to_path_buf)
+}
