@@ -13,7 +13,7 @@ pub(super) const ROOMS: &[&[&str]] = &[
     &["device"],
     &["engine"],
     &["reference"],
-    &["env", "case"],
+    &["schema", "env", "case"],
     &["subject"],
     &["driver"],
     &["fixture"],
