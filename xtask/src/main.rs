@@ -1,6 +1,13 @@
 //! Tasks of this repository. Run as `cargo xtask TASK`.
+//!
+//! One file (or folder) a task. A new task is a `mod` line, a variant of [`Task`] and an arm of [`main`]. A task
+//! reports what it found on stdout and returns exit code 1 for it; an error (exit code 1, on stderr) means that
+//! the task itself could not run. Nothing here is part of the published crate, and nothing in `src/` may need
+//! a task to have run: `cargo build` and `cargo test` alone suffice on a fresh machine.
 
 mod model;
+mod msrv;
+mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,14 +23,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Fetch a small model for tests into `target/models` and print its path.
-    Model { name: model::Name },
+    /// Check the house rules that neither rustc nor clippy checks, the import rule first.
+    Tidy,
+    /// Fetch a model for tests and examples, and check its digest.
+    Model {
+        /// Which one.
+        name: model::Name,
+    },
+    /// Check that `rust-version` is at least what every dependency in the lock file asks for.
+    Msrv,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let root = repository_root();
     match Cli::parse().task {
+        Task::Tidy => tidy::run(&root),
         Task::Model { name } => model::run(&root, name),
+        Task::Msrv => msrv::run(&root),
     }
 }
 
