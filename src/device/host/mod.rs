@@ -16,6 +16,8 @@ mod norm;
 mod rope;
 mod sample;
 mod swiglu;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
