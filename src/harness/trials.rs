@@ -57,15 +57,16 @@ impl Suite {
         }
     }
 
-    /// A trial `i2::chunk::NAME` that searches for a case that breaks `relation`.
+    /// A trial `i2::chunk::LABEL` that searches for a case that breaks `relation`.
     pub fn search(
         &self,
         subject: &Arc<dyn Subject + Send>,
+        label: &str,
         relation: &'static Relation,
         space: Space,
         cases: u64,
     ) -> Trial {
-        let name = format!("{}::{}", relation.path, subject.name());
+        let name = format!("{}::{label}", relation.path);
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;

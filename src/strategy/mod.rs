@@ -126,7 +126,7 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let mut world = workload::world(draw, space, &swarm);
     let least = if directed.is_some() { 3 } else { 1 };
     let count = workload::count(draw, space, &swarm, least);
-    let planned = workload::requests(draw, space, &swarm, &world, count);
+    let planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     workload::size_pool(draw, &swarm, &mut world, &workload);
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);

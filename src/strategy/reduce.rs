@@ -30,8 +30,8 @@ pub enum Field {
     HashBits,
     /// 1 while the prefix cache is off.
     PrefixCache,
-    /// Blocks missing from a pool that holds everything at once.
-    PoolPressure,
+    /// Distance of the pool from one that just holds everything at once, in blocks.
+    Pool,
     /// The run's seed.
     RunSeed,
 }
@@ -54,7 +54,7 @@ pub fn fields(case: &Case) -> Vec<Field> {
         Field::TokenBudget,
         Field::HashBits,
         Field::PrefixCache,
-        Field::PoolPressure,
+        Field::Pool,
         Field::RunSeed,
     ]);
     fields
@@ -89,7 +89,7 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
         Field::TokenBudget => (case.world.token_budget.is_some().into(), 0),
         Field::HashBits => (64 - u64::from(case.world.hash_bits.min(64)), 0),
         Field::PrefixCache => (u64::from(!case.world.prefix_cache), 0),
-        Field::PoolPressure => (roomy(case).saturating_sub(u64::from(case.world.pool_blocks)), 0),
+        Field::Pool => (u64::from(case.world.pool_blocks).abs_diff(roomy(case)), 0),
         Field::RunSeed => (case.seed, 0),
     }
 }
@@ -125,7 +125,11 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
         Field::TokenBudget => case.world.token_budget = None,
         Field::HashBits => case.world.hash_bits = (64 - to) as u8,
         Field::PrefixCache => case.world.prefix_cache = true,
-        Field::PoolPressure => case.world.pool_blocks = (roomy(&case) - to) as u32,
+        Field::Pool => {
+            let roomy = roomy(&case);
+            let is_tight = u64::from(case.world.pool_blocks) < roomy;
+            case.world.pool_blocks = if is_tight { roomy - to } else { roomy + to } as u32;
+        }
         Field::RunSeed => case.seed = to,
     }
     case

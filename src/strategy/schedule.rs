@@ -84,7 +84,14 @@ impl Course<'_, '_> {
             residency += 1;
             known = known.max(tokens + 1);
         }
-        if self.tight && self.draw.percent(20) && self.level(Feature::Preempt) > 0 && place == 0 {
+        self.volunteer(place);
+    }
+
+    /// Offers itself as a victim, where the pool is tight and the default would take somebody younger.
+    fn volunteer(&mut self, place: usize) {
+        let percent = self.level(Feature::Preempt) / 3;
+        let has_elder_and_younger = place > 0 && place + 1 < self.requests;
+        if self.tight && has_elder_and_younger && self.draw.percent(percent) {
             self.push(Mark::Computed { residency: 1, tokens: 1 }, Act::Victim);
         }
     }

@@ -33,12 +33,15 @@ pub(super) fn requests(
     swarm: &Swarm,
     world: &World,
     count: usize,
+    directed: bool,
 ) -> Vec<Planned> {
     let mut planned: Vec<Planned> = Vec::with_capacity(count);
     let crowd = swarm.level(Feature::Crowd) > 0;
     let long = if draw.percent(space.long_percent) { draw.below(count) } else { usize::MAX };
     for i in 0..count {
-        let max_tokens = draw.between(1, if crowd { 4 } else { space.output_max });
+        // In a directed case everyone stays long enough to meet the others.
+        let least = if directed { space.output_max } else { 1 };
+        let max_tokens = draw.between(least, if crowd { 4 } else { space.output_max });
         let room = space.positions_max(max_tokens);
         let wanted = if i == long {
             let split = space.edges.split as usize;
