@@ -103,8 +103,8 @@ fn repeat() -> ExitCode {
     let hash = CaseFile::read(path.as_ref()).map_err(|e| e.to_string()).and_then(|file| {
         let world = &file.world;
         let model = weights::open(&world.model, Some(world.dtype)).map_err(|e| e.to_string())?;
-        let fixture = Fixture::host(&world.model, &model, world.mode.clone())
-            .map_err(|e| e.to_string())?;
+        let fixture =
+            Fixture::host(&world.model, &model, world.mode.clone()).map_err(|e| e.to_string())?;
         let run = fixture
             .execute(world, &file.workload, &file.schedule, file.seed, None)
             .map_err(|e| e.to_string())?;

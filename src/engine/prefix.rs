@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(index.lookup(&[1, 2, 3, 4, 5], 2, 9).blocks, [7, 8]);
         assert_eq!(index.lookup(&[1, 2, 3, 9], 2, 9).blocks, [7]);
         assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 1).blocks, [7]);
-        assert_eq!(index.lookup(&[2, 1, 3, 4], 2, 9).blocks, []);
-        assert_eq!(index.lookup(&[1], 2, 9).blocks, []);
+        assert!(index.lookup(&[2, 1, 3, 4], 2, 9).blocks.is_empty());
+        assert!(index.lookup(&[1], 2, 9).blocks.is_empty());
     }
 
     /// With no hash bits every prefix collides with every other, and tokens alone decide.
@@ -150,7 +150,7 @@ mod tests {
         let mut index = index(64);
         assert_eq!(index.remove(7), Some(vec![1, 2]));
         assert!(!index.contains(7));
-        assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks, []);
+        assert!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks.is_empty());
         assert!(index.publish(&[1, 2], 2, 3));
         assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks, [3, 8]);
         assert!(!index.publish(&[1, 2], 2, 4), "published twice");

@@ -163,3 +163,102 @@ fn scale_min(b: &[u8], j: usize) -> (f32, f32) {
     };
     (f32::from(scale), f32::from(min))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of 32 values: scales as f16, then the given bytes.
+    fn block(quant: Quant, scales: &[f32], rest: &[u8]) -> Vec<f32> {
+        let mut bytes: Vec<u8> =
+            scales.iter().flat_map(|&s| f16::from_f32(s).to_le_bytes()).collect();
+        bytes.extend(rest);
+        bytes.resize(quant.bytes(), 0);
+        let mut values = vec![f32::NAN; quant.block()];
+        quant.dequantise(&bytes, &mut values);
+        values
+    }
+
+    #[test]
+    fn four_bit_blocks_hold_values_j_and_j_plus_16_in_one_byte() {
+        // Byte 0 is 0x3a: value 0 has 10, value 16 has 3. All other integers are 0.
+        let y = block(Quant::Q4_0, &[0.5], &[0x3a]);
+        assert_eq!((y[0], y[16], y[1], y[31]), (1.0, -2.5, -4.0, -4.0));
+        let y = block(Quant::Q4_1, &[0.5, -1.0], &[0x3a]);
+        assert_eq!((y[0], y[16], y[1], y[31]), (4.0, 0.5, -1.0, -1.0));
+    }
+
+    #[test]
+    fn five_bit_blocks_take_the_fifth_bit_from_a_word() {
+        // The word has bits 0 and 31: value 0 has 16 + 10, value 31 has 16 + 0.
+        let rest = [1, 0, 0, 0x80, 0x3a];
+        let y = block(Quant::Q5_0, &[0.25], &rest);
+        assert_eq!((y[0], y[16], y[31], y[1]), (2.5, -3.25, 0.0, -4.0));
+        let y = block(Quant::Q5_1, &[0.25, 2.0], &rest);
+        assert_eq!((y[0], y[16], y[31], y[1]), (8.5, 2.75, 6.0, 2.0));
+    }
+
+    #[test]
+    fn eight_bit_blocks_hold_signed_bytes() {
+        let y = block(Quant::Q8_0, &[0.5], &[0x80, 0x7f, 0xff]);
+        assert_eq!(y[..4], [-64.0, 63.5, -0.5, 0.0]);
+    }
+
+    #[test]
+    fn the_six_bit_type_joins_low_and_high_bits_and_scales_sixteen_values_alike() {
+        let mut bytes = [0; 210];
+        bytes[0] = 0x25; // value 0: low 5; value 64: low 2
+        bytes[128] = 0b11_01_00_10; // value 0: high 2, 32: 0, 64: 1, 96: 3
+        bytes[192] = 2; // values 0 to 15
+        bytes[196] = 0xff; // values 64 to 79: -1
+        bytes[198] = 1; // values 96 to 111
+        bytes[208..].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        let mut y = [0.0; 256];
+        Quant::Q6K.dequantise(&bytes, &mut y);
+        assert_eq!((y[0], y[1]), (5.0, -32.0)); // 0.5 * 2 * (37 - 32), 0.5 * 2 * -32
+        assert_eq!((y[64], y[96], y[16]), (7.0, 8.0, 0.0)); // 0.5 * -1 * (18 - 32), 0.5 * (48 - 32)
+    }
+
+    #[test]
+    fn the_scales_of_the_four_bit_k_type_are_six_bits_wide() {
+        let mut bytes = [0; 144];
+        bytes[..2].copy_from_slice(&f16::from_f32(1.0).to_le_bytes());
+        bytes[2..4].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        bytes[4] = 0b10_000011; // group 0: scale 3; high bits of group 4's scale: 2
+        bytes[8] = 0b01_000100; // group 0: minimum 4; high bits of group 4's minimum: 1
+        bytes[12] = 0x21; // group 4: low bits of the scale 1, of the minimum 2
+        bytes[16] = 0x07; // value 0: 7
+        bytes[16 + 64] = 0x05; // value 128: 5
+        let mut y = [0.0; 256];
+        Quant::Q4K.dequantise(&bytes, &mut y);
+        assert_eq!((y[0], y[1]), (19.0, -2.0)); // 3 * 7 - 0.5 * 4
+        assert_eq!((y[128], y[129]), (156.0, -9.0)); // 33 * 5 - 0.5 * 18
+    }
+
+    /// Goal: every type agrees with another reader. Method: random blocks and their values from the `gguf`
+    /// package for Python, made as the file says.
+    #[test]
+    fn random_blocks_have_the_values_that_another_reader_gives_them() {
+        let json = include_str!("../../tests/data/weights/dequant.json");
+        let json: serde_json::Value = serde_json::from_str(json).expect("well formed");
+        let hex = |text: &str| -> Vec<u8> {
+            let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
+            (0..text.len()).step_by(2).map(digit).collect()
+        };
+        let cases = json["cases"].as_array().expect("a list");
+        assert_eq!(cases.len(), 8);
+        for case in cases {
+            let quant = Quant::from_id(case["type"].as_u64().expect("a number") as u32);
+            let quant = quant.expect("a known type");
+            let bytes = hex(case["bytes"].as_str().expect("text"));
+            let expected = hex(case["values"].as_str().expect("text"));
+            let mut values = vec![0.0; bytes.len() / quant.bytes() * quant.block()];
+            let blocks = bytes.chunks_exact(quant.bytes());
+            for (b, y) in blocks.zip(values.chunks_exact_mut(quant.block())) {
+                quant.dequantise(b, y);
+            }
+            let bits: Vec<u8> = values.iter().flat_map(|v| v.to_bits().to_be_bytes()).collect();
+            assert!(bits == expected, "{quant:?}");
+        }
+    }
+}

@@ -315,7 +315,10 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest as _, Sha256};
+
     use super::*;
+    use crate::contract::hex;
 
     /// Goal: the formula, not the code, decides the weights. Method: the published Philox block of counter 0
     /// and key 0 begins with 6627e8d5; 6627e8d5 >> 8 = 6694888, times the scale of tiny's embedding.
@@ -327,10 +330,29 @@ mod tests {
         assert_eq!(model.embedding.data[0], expected.to_bits());
     }
 
+    /// Goal: every weight is the one that the contract names. Method: sha256 over all tensors in order, as made
+    /// by a second implementation in Python from the formula and the gains alone.
+    #[test]
+    fn all_weights_are_those_of_a_second_implementation() {
+        let golden = [
+            (Preset::Tiny, "b8afd5573a6793b974fbab84b06b158d69782a58570b7e462af807655032db12"),
+            (Preset::Small, "dca5089cc9407bd378027a28d255aeaf7a98490b48bad50f44b4bc57837b9d2f"),
+        ];
+        for (preset, expected) in golden {
+            let model = Model::synthetic(preset, Dtype::F16, 0x0123_4567_89ab_cdef);
+            let mut hasher = Sha256::new();
+            for (_, values) in model.tensors() {
+                hasher.update(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+            }
+            assert_eq!(hex(&hasher.finalize()), expected, "{}", preset.name());
+        }
+    }
+
     #[test]
     fn names_and_presets_correspond() {
         for preset in Preset::ALL {
             assert_eq!(Preset::from_name(preset.name()), Some(preset));
+            assert_eq!(preset.config().check(), Ok(()));
         }
         assert_eq!(Preset::from_name("large"), None);
     }

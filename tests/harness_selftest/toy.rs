@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockstep::contract::{Dtype, Mode};
 use lockstep::record::{
-    Capture, Finish, IntentOutcome, Inert, KvBits, KvDigest, KvMoment, Output, PositionBits, Run,
+    Capture, Finish, Inert, IntentOutcome, KvBits, KvDigest, KvMoment, Output, PositionBits, Run,
     Sentinel, StepShape, TrajectoryHasher,
 };
 use lockstep::schedule::{Act, ActKind, Mark, Schedule};
@@ -117,7 +117,9 @@ impl Subject for Toy {
         for request in &workload.requests {
             let mut arrival = 0;
             for outcome in outcomes.iter_mut().filter(|o| o.intent.uid == request.uid) {
-                if let (Act::Arrive { steps }, Mark::Start) = (outcome.intent.act, outcome.intent.mark) {
+                if let (Act::Arrive { steps }, Mark::Start) =
+                    (outcome.intent.act, outcome.intent.mark)
+                {
                     arrival += steps;
                     outcome.inert = None;
                 }

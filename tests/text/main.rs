@@ -1,0 +1,137 @@
+//! Tokenizers against ids that another runtime made of the same vocabulary.
+#![cfg(feature = "cli")]
+
+use std::path::{Path, PathBuf};
+
+use lockstep::text::{TextError, Tokenizer, prompts};
+use lockstep::weights::Preset;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Reference {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    ids: Vec<u32>,
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/text").join(name)
+}
+
+/// The metadata of SmolLM2's GGUF file, without its tensors.
+fn smollm2() -> Tokenizer {
+    Tokenizer::from_gguf(&data("smollm2-tokenizer.gguf")).expect("the committed metadata is whole")
+}
+
+fn reference() -> Reference {
+    let json = std::fs::read(data("smollm2-ids.json")).expect("committed");
+    serde_json::from_slice(&json).expect("well formed")
+}
+
+/// Goal: our ids are those of llama.cpp. Method: 30 texts that it encoded, made as the file says.
+#[test]
+fn ids_are_those_of_llama_cpp() {
+    let (tokenizer, reference) = (smollm2(), reference());
+    assert!(reference.cases.len() >= 20);
+    let wrong: Vec<String> = reference
+        .cases
+        .iter()
+        .filter_map(|case| {
+            let ids = tokenizer.encode(&case.text).expect("encodes");
+            (ids != case.ids).then(|| format!("{:?}: {ids:?}, not {:?}", case.text, case.ids))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decoding_gives_the_text_back_specials_included() {
+    let tokenizer = smollm2();
+    for case in reference().cases {
+        assert_eq!(tokenizer.decode(&case.ids), case.text);
+    }
+}
+
+#[test]
+fn a_long_run_of_spaces_is_encoded_whole() {
+    let tokenizer = smollm2();
+    let text = format!("a{}b", " ".repeat(100_000));
+    let ids = tokenizer.encode(&text).expect("encodes");
+    assert_eq!(tokenizer.decode(&ids), text);
+}
+
+#[test]
+fn a_text_over_the_limit_is_refused() {
+    let text = "a".repeat(lockstep::text::TEXT_BYTES_MAX + 1);
+    for tokenizer in [Tokenizer::for_preset(Preset::Tiny), smollm2()] {
+        assert!(matches!(tokenizer.encode(&text), Err(TextError::TooLong { .. })));
+    }
+}
+
+/// Goal: the example prompts are what fuzzing needs: most short, two longer than two splits of 128 positions.
+#[test]
+fn example_prompts_are_mostly_short_and_two_cross_two_splits() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/prompts.txt");
+    let text = std::fs::read_to_string(file).expect("committed");
+    let prompts = prompts::parse(&text).expect("well formed");
+    let tokenizer = smollm2();
+    let lengths: Vec<usize> =
+        prompts.iter().map(|p| tokenizer.encode(p).expect("encodes").len()).collect();
+    assert!(prompts.len() >= 12, "{lengths:?}");
+    assert_eq!(lengths.iter().filter(|&&n| n > 256).count(), 2, "{lengths:?}");
+    assert!(lengths.iter().filter(|&&n| n < 64).count() >= 9, "{lengths:?}");
+}
+
+/// Goal: a `tokenizer.json` is read, and what it would add to a text or cut off it is switched off.
+#[test]
+fn a_folder_is_read_without_the_ids_that_its_template_would_add() {
+    let json = r#"{
+        "version": "1.0",
+        "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+        "added_tokens": [{"id": 3, "content": "<s>", "special": true, "single_word": false,
+                          "lstrip": false, "rstrip": false, "normalized": false}],
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [3], "tokens": ["<s>"]}}},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3}, "merges": [["a", "b"]]}
+    }"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("tokenizer.json"), json).expect("written");
+    let tokenizer = Tokenizer::from_path(folder.path()).expect("well formed");
+    assert_eq!(tokenizer.encode("aabb<s>").expect("encodes"), [0, 2, 1, 3]);
+    assert_eq!(tokenizer.decode(&[0, 2, 1, 3]), "aabb<s>");
+}
+
+#[test]
+fn damaged_and_foreign_tokenizers_are_refused_in_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.gguf");
+    let whole = std::fs::read(data("smollm2-tokenizer.gguf")).expect("committed");
+    let error = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("written");
+        let text = Tokenizer::from_gguf(&path).err().expect("refused").to_string();
+        assert!(!text.contains('\n'), "{text}");
+        text
+    };
+    let replaced = |from: &[u8], to: &[u8]| {
+        let at = whole.windows(from.len()).position(|w| w == from).expect("present");
+        let mut bytes = whole.clone();
+        bytes[at..at + to.len()].copy_from_slice(to);
+        bytes
+    };
+    assert!(error(&[]).contains("ends inside"));
+    assert!(error(&whole[..1_000_000]).contains("ends inside"));
+    assert!(error(&replaced(b"smollm\x15", b"mystic\x15")).contains("pre-tokenizer \"mystic\""));
+    assert!(error(&replaced(b"gpt2\x12", b"bert\x12")).contains("model \"bert\""));
+    assert!(error(&replaced(b"ggml.merges", b"ggml.merger")).contains("no tokenizer.ggml.merges"));
+    // The first merge is a space sign and "t"; without its blank it is no pair.
+    assert!(error(&replaced(b"\xc4\xa0 t", b"\xc4\xa0_t")).contains("merge"));
+    std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("written");
+    assert!(Tokenizer::from_dir(folder.path()).is_err());
+}

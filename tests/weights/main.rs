@@ -1,0 +1,6 @@
+//! Models from files: what is read, and that nothing damaged is.
+
+mod gguf;
+mod gguf_writer;
+mod in_place;
+mod safetensors;
