@@ -35,6 +35,9 @@ pub(super) struct Scratch {
     /// Query rows of one kv head.
     q_bits: Vec<u16>,
     q: Decoded,
+    /// First pool element of each written position of the sequence.
+    offsets: Vec<usize>,
+    zeros: Vec<u16>,
     /// A tile, as panels.
     tile_bits: Vec<u16>,
     k: Decoded,
@@ -133,6 +136,10 @@ impl Host {
             if !(sequence.start as usize).is_multiple_of(tile) {
                 self.counts.attention_tile_before_chunk += 1;
             }
+            let offsets = &mut self.attention.offsets;
+            offsets.clear();
+            let written = sequence.start as usize + rows;
+            kv.each_row(layer, &sequence.blocks, written, |at| offsets.push(at));
             for kv_head in 0..heads.kv {
                 let head = Head {
                     task: Task { q: &q[first * width..(first + rows) * width], ..task },
@@ -287,28 +294,32 @@ impl Scratch {
     fn load_tile(&mut self, head: &Head<'_>, start: usize) -> bool {
         let dim = head.task.heads.dim;
         let len = dim * head.tile;
-        let source = gather::Source {
-            kv: head.task.kv,
-            layer: head.task.layer,
-            blocks: &head.sequence.blocks,
-            kv_head: head.kv_head,
-            positions: start..(start + head.tile),
-            written: head.written(),
+        if self.tile_bits.len() < len {
+            self.tile_bits.resize(len, 0);
+        }
+        if self.zeros.len() < dim {
+            self.zeros.resize(dim, 0);
+        }
+        let offsets = &self.offsets;
+        let source = |pool| gather::Source {
+            pool,
+            offsets,
+            before: head.kv_head * dim,
+            dim,
+            positions: start..start + head.tile,
         };
-        self.tile_bits.clear();
-        self.tile_bits.resize(len, 0);
-        gather::keys(&source, &mut self.tile_bits);
+        let bits = &mut self.tile_bits[..len];
+        gather::keys(&head.unit, &source(head.task.kv.k()), &self.zeros, bits);
         self.k.reserve(len);
         let (values, exponents) = self.k.slots(0..len);
-        head.unit.decode_panel(&self.tile_bits, values, exponents);
+        head.unit.decode_panel(bits, values, exponents);
 
-        self.tile_bits.fill(0);
-        gather::values(&source, &mut self.tile_bits);
+        gather::values(&source(head.task.kv.v()), bits);
         self.v.reserve(len);
         let (values, exponents) = self.v.slots(0..len);
-        head.unit.decode_panel(&self.tile_bits, values, exponents);
+        head.unit.decode_panel(bits, values, exponents);
         // One group per tile is never masked as a whole.
-        head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(&self.tile_bits))
+        head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(bits))
     }
 
     /// Writes the rows' outputs to `out[m][q*dim]`.
