@@ -163,16 +163,31 @@ fn filter(x: &[f32], params: &SamplerParams, weights: &[u64], kept: &mut Vec<(u6
         let share = (f64::from(params.top_p) * 16777216.0).ceil() as u64;
         let low = mass & ((1 << 24) - 1);
         let threshold = ((mass >> 24) * share + ((low * share) >> 24)).max(1);
-        kept.sort_unstable_by_key(|(key, _)| !key);
-        let mut sum = 0;
-        let reaching = kept.iter().position(|(_, w)| {
-            sum += w;
-            sum >= threshold
-        });
-        if let Some(last) = reaching {
-            kept.truncate(last + 1);
-        }
+        let len = reaching(kept, threshold);
+        kept.truncate(len);
     }
+}
+
+/// Moves the shortest prefix by descending key whose mass reaches `threshold` to the front, and returns its
+/// length. Sorts no more than it must: mass is usually concentrated.
+fn reaching(kept: &mut [(u64, u64)], threshold: u64) -> usize {
+    let (mut sum, mut from, mut step) = (0, 0, 16);
+    while from < kept.len() {
+        let rest = &mut kept[from..];
+        let len = step.min(rest.len());
+        if len < rest.len() {
+            rest.select_nth_unstable_by_key(len - 1, |(key, _)| !key);
+        }
+        rest[..len].sort_unstable_by_key(|(key, _)| !key);
+        for (i, (_, w)) in rest[..len].iter().enumerate() {
+            sum += w;
+            if sum >= threshold {
+                return from + i + 1;
+            }
+        }
+        (from, step) = (from + len, step * 4);
+    }
+    kept.len()
 }
 
 /// The first id, in the order given, whose running sum exceeds `mulhi(r, mass)`.

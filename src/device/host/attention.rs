@@ -5,6 +5,7 @@
 //! running state lives in [`State`] for the length of a split. Walk folds a split into the row's output as
 //! soon as it ends; Parallel parks it in a workspace and folds in a second pass.
 
+use super::round::round;
 use super::{DeviceError, Heads, Host, HostKv, Layout, require, require_len};
 use crate::contract::Dtype;
 use crate::contract::dtype::{Format, with_format};
@@ -43,6 +44,8 @@ pub(super) struct Scratch {
     k: Decoded,
     v: Decoded,
     /// Probabilities of the rows of a tile, `[row][tile]`.
+    e: Vec<f32>,
+    p_bits: Vec<u16>,
     p: Decoded,
     jobs: Vec<Job>,
     /// Scores of the rows of a tile, `[row][tile]`.
@@ -237,23 +240,16 @@ impl Scratch {
         self.scores.clear();
         self.scores.resize(seen * panels, [0.0; COLUMNS]);
         let visible = panels.min((head.written() - start).div_ceil(COLUMNS));
-        let jobs =
-            |rows: std::ops::Range<usize>, row_len: usize, count: usize, panel_len: usize| {
-                rows.flat_map(move |row| {
-                    (0..count).map(move |panel| Job {
-                        row: (row * row_len) as u32,
-                        panel: (panel * panel_len) as u32,
-                    })
-                })
-            };
-        self.jobs.clear();
-        self.jobs.extend(jobs(first..rows, dim, visible, dim * COLUMNS));
+        grid(&mut self.jobs, first..rows, dim, visible, dim * COLUMNS);
         let scores = &mut self.scores[..seen * visible];
         head.unit.chains(dim / GROUP, self.q.operand(), self.k.operand(), &self.jobs, scores);
 
-        self.p.reserve(seen * tile);
-        let (p, p_exponents) = self.p.slots(0..seen * tile);
-        with_format!(head.dtype, F => head.simd.run(Softmax::<F>::new(
+        if self.p_bits.len() < seen * tile {
+            self.p_bits.resize(seen * tile, 0);
+            self.e.resize(seen * tile, 0.0);
+        }
+        let (e, p_bits) = (&mut self.e[..seen * tile], &mut self.p_bits[..seen * tile]);
+        head.simd.run(Softmax::new(
             softmax::Rows {
                 scores: &self.scores,
                 width: visible * COLUMNS,
@@ -264,9 +260,12 @@ impl Scratch {
             },
             &mut self.state.partial[first..],
             &mut self.state.acc[first * dim / COLUMNS..],
-            p,
-            p_exponents,
-        )));
+            e,
+        ));
+        round(head.simd, head.dtype, e, p_bits);
+        self.p.reserve(seen * tile);
+        let (values, exponents) = self.p.slots(0..seen * tile);
+        head.unit.decode_rows(p_bits, values, exponents);
 
         // acc = chain over the position groups. A group that is masked as a whole changes nothing, provided
         // that V is finite there.
@@ -282,8 +281,7 @@ impl Scratch {
             while end < rows && groups(end) == count {
                 end += 1;
             }
-            self.jobs.clear();
-            self.jobs.extend(jobs(row - first..end - first, tile, columns, tile * COLUMNS));
+            grid(&mut self.jobs, row - first..end - first, tile, columns, tile * COLUMNS);
             let acc = &mut self.state.acc[row * columns..end * columns];
             head.unit.chains(count, self.p.operand(), self.v.operand(), &self.jobs, acc);
             row = end;
@@ -331,6 +329,22 @@ impl Scratch {
             let from = &self.output[row * dim..(row + 1) * dim];
             let to = &mut out[column..column + dim];
             with_format!(head.dtype, F => head.simd.run(fold::Finish::<F>::new(fold, from, to)));
+        }
+    }
+}
+
+/// A job per row and panel, rows outermost.
+fn grid(
+    jobs: &mut Vec<Job>,
+    rows: std::ops::Range<usize>,
+    row_len: usize,
+    panels: usize,
+    panel_len: usize,
+) {
+    jobs.clear();
+    for row in rows {
+        for panel in 0..panels {
+            jobs.push(Job { row: (row * row_len) as u32, panel: (panel * panel_len) as u32 });
         }
     }
 }
