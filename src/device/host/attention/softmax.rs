@@ -92,8 +92,8 @@ impl Kernel for Softmax<'_> {
 #[inline(always)]
 fn mask(scores: &[f32; COLUMNS], visible: i32) -> [f32; COLUMNS] {
     let mut seen = *scores;
-    for k in 0..COLUMNS {
-        seen[k] = if k as i32 >= visible { f32::NEG_INFINITY } else { seen[k] };
+    for (k, seen) in seen.iter_mut().enumerate() {
+        *seen = if k as i32 >= visible { f32::NEG_INFINITY } else { *seen };
     }
     seen
 }
