@@ -117,6 +117,8 @@ pub struct Scratch {
     weights: Vec<u64>,
     /// Kept (key, weight).
     kept: Vec<(u64, u64)>,
+    /// A copy of `kept` to reorder.
+    work: Vec<(u64, u64)>,
 }
 
 /// The token drawn from a row of logits, or `None` where a logit is not finite (or, with parameters that no
@@ -133,7 +135,7 @@ pub fn draw(
     position: u32,
     scratch: &mut Scratch,
 ) -> Option<u32> {
-    let Scratch { penalised, weights, kept } = scratch;
+    let Scratch { penalised, weights, kept, work } = scratch;
     let penalty = params.repetition_penalty;
     let x = if penalty == 1.0 {
         logits
@@ -162,15 +164,19 @@ pub fn draw(
         let mass = weights.iter().sum();
         return pick(weights.iter().copied().zip(0..), r, mass);
     }
-    filter(x, params, weights, kept);
+    filter(x, params, weights, kept, work);
     let mass = kept.iter().map(|(_, w)| w).sum();
-    // Ascending ids are descending low words.
-    kept.sort_unstable_by_key(|(key, _)| u32::MAX - *key as u32);
     pick(kept.iter().map(|(key, w)| (*w, u32::MAX - *key as u32)), r, mass)
 }
 
-/// Fills `kept` with what min-p, top-k and top-p leave, in this order.
-fn filter(x: &[f32], params: &SamplerParams, weights: &[u64], kept: &mut Vec<(u64, u64)>) {
+/// Fills `kept` with what min-p, top-k and top-p leave, in this order; ids ascend.
+fn filter(
+    x: &[f32],
+    params: &SamplerParams,
+    weights: &[u64],
+    kept: &mut Vec<(u64, u64)>,
+    work: &mut Vec<(u64, u64)>,
+) {
     let floor = (f64::from(params.min_p) * 4294967296.0).ceil() as u64;
     kept.clear();
     kept.extend(
@@ -182,24 +188,39 @@ fn filter(x: &[f32], params: &SamplerParams, weights: &[u64], kept: &mut Vec<(u6
     );
     let k = params.top_k as usize;
     if k > 0 && k < kept.len() {
-        kept.select_nth_unstable_by_key(k - 1, |(key, _)| !key);
-        kept.truncate(k);
+        work.clone_from(kept);
+        let (_, (last, _), _) = work.select_nth_unstable_by_key(k - 1, |(key, _)| !key);
+        kept.retain(|(key, _)| key >= last);
     }
     if params.top_p < 1.0 {
         let mass: u64 = kept.iter().map(|(_, w)| w).sum();
         let share = (f64::from(params.top_p) * 16777216.0).ceil() as u64;
         let low = mass & ((1 << 24) - 1);
         let threshold = ((mass >> 24) * share + ((low * share) >> 24)).max(1);
-        kept.sort_unstable_by_key(|(key, _)| !key);
-        let mut sum = 0;
-        let reaching = kept.iter().position(|(_, w)| {
-            sum += w;
-            sum >= threshold
-        });
-        if let Some(last) = reaching {
-            kept.truncate(last + 1);
+        if mass >= threshold {
+            work.clone_from(kept);
+            let last = reaching(work, threshold);
+            kept.retain(|(key, _)| *key >= last);
         }
     }
+}
+
+/// The key at which the mass, summed by descending key, reaches `threshold`. Halves what is left instead of
+/// sorting it. The mass of `work` is at least `threshold`, which is not zero.
+fn reaching(mut work: &mut [(u64, u64)], mut threshold: u64) -> u64 {
+    while work.len() > 1 {
+        let half = work.len() / 2;
+        work.select_nth_unstable_by_key(half, |(key, _)| !key);
+        let (larger, smaller) = work.split_at_mut(half);
+        let mass: u64 = larger.iter().map(|(_, w)| w).sum();
+        if mass >= threshold {
+            work = larger;
+        } else {
+            threshold -= mass;
+            work = smaller;
+        }
+    }
+    work[0].0
 }
 
 /// The first id, in the order given, whose running sum exceeds `mulhi(r, mass)`.

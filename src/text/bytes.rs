@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn decoding_undoes_encoding() {
-        for text in ["", "plain", "a<|im_end|>b", "<<|x|>>", "日本語 🦀\r\n\0"] {
+        for text in ["", "plain", " a \n", "b\t<|im_end|> c", "<<|x|>>", "日本語 🦀\r\n\0"] {
             assert_eq!(decode(&encode(text)), text);
         }
     }

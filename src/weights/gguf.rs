@@ -154,7 +154,8 @@ impl<R: Read + Seek> Gguf<R> {
         }
     }
 
-    /// An array; `None` when the key is absent.
+    /// An array; `None` when the key is absent. Only tokenizers have arrays.
+    #[cfg(feature = "cli")]
     pub(crate) fn array(&self, key: &str) -> Result<Option<&[Value]>, WeightsError> {
         match self.get(key) {
             None => Ok(None),

@@ -24,9 +24,10 @@ fn main() -> ExitCode {
         let file = file();
         eprintln!("ignored: {} is absent; run `cargo xtask model smollm2`", file.display());
     }
-    let mut trials = vec![Trial::test("smollm2::tensors_are_those_of_another_reader", tensors)];
-    #[cfg(feature = "cli")]
-    trials.push(Trial::test("smollm2::ids_are_those_of_llama_cpp", ids));
+    let trials = [
+        Trial::test("smollm2::tensors_are_those_of_another_reader", tensors),
+        Trial::test("smollm2::ids_are_those_of_llama_cpp", ids),
+    ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(absent)).collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
@@ -63,7 +64,6 @@ fn tensors() -> Result<(), Failed> {
 }
 
 /// Goal: the committed slice of metadata stands for the file. Method: both tokenizers on every reference text.
-#[cfg(feature = "cli")]
 fn ids() -> Result<(), Failed> {
     let tokenizer = lockstep::text::Tokenizer::from_path(&file())?;
     let json = std::fs::read(root().join("tests/data/text/smollm2-ids.json"))?;

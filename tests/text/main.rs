@@ -48,6 +48,50 @@ fn ids_are_those_of_llama_cpp() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The metadata with another pre-tokenizer's name.
+fn renamed(pre: &str) -> Vec<u8> {
+    let bytes = std::fs::read(data("smollm2-tokenizer.gguf")).expect("committed");
+    let key = b"tokenizer.ggml.pre\x08\0\0\0";
+    let at = bytes.windows(key.len()).position(|w| w == key).expect("present") + key.len();
+    let rest = &bytes[at + 8 + "smollm".len()..];
+    [&bytes[..at], &(pre.len() as u64).to_le_bytes(), pre.as_bytes(), rest].concat()
+}
+
+/// Goal: the other ways of splitting are llama.cpp's too. Method: the same vocabulary and texts under another
+/// pre-tokenizer's name. One text differs on purpose: Qwen's own tokenizer composes characters first, llama.cpp
+/// does not.
+#[test]
+fn ids_under_other_pre_tokenizers_are_those_of_llama_cpp() {
+    #[derive(Deserialize)]
+    struct ByPre {
+        cases: Vec<Pre>,
+    }
+    #[derive(Deserialize)]
+    struct Pre {
+        pre: String,
+        ids: Vec<Vec<u32>>,
+    }
+    let json = std::fs::read(data("smollm2-ids-by-pre.json")).expect("committed");
+    let by_pre: ByPre = serde_json::from_slice(&json).expect("well formed");
+    let texts: Vec<String> = reference().cases.into_iter().map(|case| case.text).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let mut differ = Vec::new();
+    for case in &by_pre.cases {
+        std::fs::write(&path, renamed(&case.pre)).expect("written");
+        let tokenizer = Tokenizer::from_gguf(&path).expect("a known pre-tokenizer");
+        assert_eq!(case.ids.len(), texts.len());
+        for (text, expected) in texts.iter().zip(&case.ids) {
+            let ids = tokenizer.encode(text).expect("encodes");
+            if ids != *expected {
+                differ.push((case.pre.as_str(), text.as_str()));
+            }
+        }
+    }
+    assert_eq!(by_pre.cases.len(), 3);
+    assert_eq!(differ, [("qwen2", "cafe\u{301} vs caf\u{e9}")]);
+}
+
 #[test]
 fn decoding_gives_the_text_back_specials_included() {
     let tokenizer = smollm2();

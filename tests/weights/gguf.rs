@@ -149,7 +149,10 @@ fn every_truncation_is_an_error() {
         let file = InPlace::open(&scratch.path);
         for length in (0..bytes.len()).rev() {
             file.cut(length);
-            one_line(Model::load(&scratch.path, None).err());
+            let error = Model::load(&scratch.path, None).err();
+            // Noticed from the sizes, not by running into the end.
+            assert!(!matches!(error, Some(WeightsError::Io { .. })), "{length}: {error:?}");
+            one_line(error);
         }
     }
 }
@@ -190,6 +193,16 @@ fn absurd_counts_and_lengths_are_refused_before_memory_is_taken() {
     assert!(with(16, 1 << 40).contains("metadata keys, more than"));
     assert!(with(24, u64::MAX).contains("bytes"));
     assert!(with(24, 1 << 20).contains("ends inside"));
+    // An array's length is believed only as far as the file goes: its elements are not begun.
+    let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+    bytes.extend([0u64, 1, 1].iter().flat_map(|n| n.to_le_bytes()));
+    bytes.push(b'k');
+    bytes.extend([9u32, 4].iter().flat_map(|n| n.to_le_bytes()));
+    bytes.extend(1000u64.to_le_bytes());
+    let end = bytes.len();
+    bytes.extend([0; 3999]);
+    let says = format!("ends inside \"k\" (byte {end} of {})", bytes.len());
+    assert!(one_line(scratch.load_bytes(&bytes).err()).contains(&says));
 }
 
 /// One change to a whole file and what the message must say about it.
@@ -250,6 +263,7 @@ fn configurations_that_cannot_be_right_are_refused() {
     let changes: Vec<(&str, &str, Value)> = vec![
         ("heads 0", "llama.attention.head_count", Value::U32(0)),
         ("kv heads 0", "llama.attention.head_count_kv", Value::U32(0)),
+        ("3 heads over 2", "llama.attention.head_count", Value::U32(3)),
         ("2 heads over 3", "llama.attention.head_count_kv", Value::U32(3)),
         ("layers 0", "llama.block_count", Value::U32(0)),
         ("layers 4294967295", "llama.block_count", Value::U32(u32::MAX)),
@@ -271,7 +285,7 @@ fn configurations_that_cannot_be_right_are_refused() {
     ];
     let scratch = Scratch::new();
     for (says, key, value) in changes {
-        let mut file = model("llama", SIZES);
+        let mut file = model("llama", Sizes { kv_heads: 2, ..SIZES });
         file.set(key, value);
         let text = scratch.refused(&file);
         assert!(text.contains(says), "{says}: {text}");
@@ -328,7 +342,7 @@ fn the_digest_follows_weights_and_configuration_but_not_the_file_name() {
     assert_eq!(Model::load(&elsewhere, None).expect("whole").digest, first);
     file.set("llama.rope.freq_base", Value::F32(1e4));
     let other_base = scratch.load(&file).expect("whole").digest;
-    file.tensor("blk.0.ffn_down.weight").bytes[0] ^= 1;
+    *file.tensor("blk.0.ffn_down.weight").bytes.last_mut().expect("not empty") ^= 1;
     let other_weight = scratch.load(&file).expect("whole").digest;
     assert!(first != other_base && other_base != other_weight);
 }

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{
-    COLUMNS, Chains, Dtype, Format, GROUP, Job, PANEL_GROUP, ROW_BIAS, SPECIAL, ZERO, repair,
+    COLUMNS, Chains, Dtype, Format, GROUP, Job, NO_PRODUCTS, PANEL_GROUP, ROW_BIAS, SPECIAL, ZERO,
+    repair,
 };
 
 /// Exponent codes of sixteen factors plus `bias`.
@@ -86,6 +87,41 @@ pub(super) unsafe fn decode_panel<F: Format>(
             let high = _mm_unpackhi_epi16(even, odd);
             let codes = exponents::<F>(_mm256_set_m128i(high, low), 0);
             _mm256_storeu_si256(exponent_codes.as_mut_ptr().add(i).cast(), codes);
+        }
+    }
+}
+
+/// See [`super::Unit::transpose`].
+///
+/// # Safety
+/// AVX2 exists; each row holds `len` values, `out` eight times as many; `len` is a multiple of 8.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn transpose(rows: &[&[u16]; COLUMNS], len: usize, out: &mut [u16]) {
+    for i in (0..len).step_by(8) {
+        // SAFETY: `i + 8 <= len`.
+        let load = |r: usize| unsafe { _mm_loadu_si128(rows[r].as_ptr().add(i).cast()) };
+        // Pairs of rows, then quadruples, then all eight.
+        let pair = |r: usize| {
+            let (x, y) = (load(r), load(r + 1));
+            (_mm_unpacklo_epi16(x, y), _mm_unpackhi_epi16(x, y))
+        };
+        let four = |r: usize| {
+            let ((a, b), (c, d)) = (pair(r), pair(r + 2));
+            [
+                _mm_unpacklo_epi32(a, c),
+                _mm_unpackhi_epi32(a, c),
+                _mm_unpacklo_epi32(b, d),
+                _mm_unpackhi_epi32(b, d),
+            ]
+        };
+        let (low, high) = (four(0), four(4));
+        for j in 0..4 {
+            // SAFETY: columns `i + 2j` and `i + 2j + 1`, eight values each.
+            unsafe {
+                let at = out.as_mut_ptr().add((i + 2 * j) * COLUMNS);
+                _mm_storeu_si128(at.cast(), _mm_unpacklo_epi64(low[j], high[j]));
+                _mm_storeu_si128(at.add(COLUMNS).cast(), _mm_unpackhi_epi64(low[j], high[j]));
+            }
         }
     }
 }
@@ -250,7 +286,7 @@ unsafe fn step<const TERMS: usize, const FRACTION: i32>(
         _mm256_sub_epi32(e, _mm256_set1_epi32(FRACTION + 1)),
         _mm256_sub_epi32(_mm256_set1_epi32(224 + FRACTION), e),
     );
-    let bad = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(overflow, range))) as u32;
+    let mut bad = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(overflow, range))) as u32;
 
     // The conversion rounds to nearest; where that went away from zero, step back by one.
     let nearest = _mm256_cvtepi32_ps(total);
@@ -258,5 +294,15 @@ unsafe fn step<const TERMS: usize, const FRACTION: i32>(
     let away = _mm256_sign_epi32(_mm256_sub_epi32(back, total), total);
     let over = _mm256_cmpgt_epi32(away, _mm256_setzero_si256());
     let cut = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(nearest), over));
-    (_mm256_mul_ps(cut, unit), bad)
+    let mut result = _mm256_mul_ps(cut, unit);
+    if bad != 0 {
+        // Lanes without a nonzero term (unwritten keys, padding columns) are common, and +0.
+        let no_products = _mm256_cmpgt_epi32(_mm256_set1_epi32(NO_PRODUCTS), products);
+        let no_sum = _mm256_slli_epi32::<1>(_mm256_castps_si256(c));
+        let no_sum = _mm256_cmpeq_epi32(no_sum, _mm256_setzero_si256());
+        let empty = _mm256_castsi256_ps(_mm256_and_si256(no_products, no_sum));
+        result = _mm256_andnot_ps(empty, result);
+        bad &= !(_mm256_movemask_ps(empty) as u32);
+    }
+    (result, bad)
 }

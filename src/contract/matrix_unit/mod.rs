@@ -11,8 +11,8 @@
 //!   becomes an infinity, as it should;
 //! - the i32 sum does not overflow.
 //!
-//! Every other lane goes to the oracle: infinities and NaN (their exponent is encoded as [`SPECIAL`]), and a
-//! lane without a nonzero term (`e` is then [`ZERO`]'s sum), which is +0.
+//! A lane without a nonzero term is +0. Every other lane goes to the oracle: infinities and NaN have the
+//! exponent code [`SPECIAL`], which no range admits.
 //!
 //! **Layouts.** A *row* operand is contiguous in k. A *panel* holds eight columns: values `[k][8]`, exponents
 //! `[k/2][8][2]`, so that one 16-bit maximum serves two products. Both take the same number of elements,
@@ -38,6 +38,8 @@ pub const PANEL_GROUP: usize = COLUMNS * GROUP;
 pub const ZERO: i16 = -4096;
 /// Exponent code of an infinity or NaN: above every real sum, also next to [`ZERO`].
 pub const SPECIAL: i16 = 12288;
+/// Sums of exponent codes below this come from zero products only.
+const NO_PRODUCTS: i32 = -2048;
 /// Added to the exponents of row operands, so that a sum of two codes compares with an f32's exponent field.
 pub const ROW_BIAS: i16 = 127;
 
@@ -150,6 +152,29 @@ impl Unit {
             return;
         }
         with_format!(self.dtype, F => portable::decode_panel::<F>(bits, values, exponents));
+    }
+
+    /// Turns eight rows of `len` values (a multiple of 8) into the panel `[len][8]`.
+    pub fn transpose(&self, rows: &[&[u16]; COLUMNS], out: &mut [u16]) {
+        let len = rows[0].len();
+        assert!(
+            rows.iter().all(|r| r.len() == len)
+                && out.len() == len * COLUMNS
+                && len.is_multiple_of(8),
+            "eight rows of {len} into a panel of {}",
+            out.len()
+        );
+        #[cfg(target_arch = "x86_64")]
+        if self.simd.level() == Level::Avx2 {
+            // SAFETY: the level proves the features; the lengths were checked.
+            unsafe { avx2::transpose(rows, len, out) };
+            return;
+        }
+        for (i, slots) in out.chunks_exact_mut(COLUMNS).enumerate() {
+            for (slot, row) in slots.iter_mut().zip(rows) {
+                *slot = row[i];
+            }
+        }
     }
 
     /// Runs each job's chain over `groups` ascending 16-groups, from and to `c[job]`.

@@ -1,6 +1,6 @@
 //! The fast path in plain Rust: eight-lane arrays that any compiler can turn into vectors.
 
-use super::{COLUMNS, Chains, Format, GROUP, ROW_BIAS, exponent, repair};
+use super::{COLUMNS, Chains, Format, GROUP, NO_PRODUCTS, ROW_BIAS, exponent, repair};
 
 /// See [`super::Unit::decode_rows`].
 pub(super) fn decode_rows<F: Format>(bits: &[u16], values: &mut [f32], exponents: &mut [i16]) {
@@ -58,10 +58,13 @@ fn step<const TERMS: usize, const FRACTION: i32>(
         }
     }
     let mut e = [0; COLUMNS];
+    let mut empty = [false; COLUMNS];
     let mut scale = [0.0; COLUMNS];
     for lane in 0..COLUMNS {
         let field = (c[lane].to_bits() >> 23) as i32 & 0xff;
-        e[lane] = i32::from(pairs[2 * lane].max(pairs[2 * lane + 1])).max(field);
+        let products = i32::from(pairs[2 * lane].max(pairs[2 * lane + 1]));
+        empty[lane] = products < NO_PRODUCTS && c[lane] == 0.0;
+        e[lane] = products.max(field);
         scale[lane] = f32::from_bits(((254 + FRACTION - e[lane]) as u32) << 23);
     }
     let mut low = [0_i32; COLUMNS];
@@ -85,14 +88,14 @@ fn step<const TERMS: usize, const FRACTION: i32>(
         let total = low[lane].wrapping_add(high[lane]);
         let overflow = (low[lane] ^ total) & (high[lane] ^ total);
         let range = (e[lane] - (FRACTION + 1)) | (224 + FRACTION - e[lane]);
-        bad |= ((overflow | range) as u32 >> 31) << lane;
+        bad |= (u32::from((overflow | range) < 0) & u32::from(!empty[lane])) << lane;
         // The conversion rounds to nearest; where that went away from zero, step back by one.
         let nearest = total as f32;
         let back = if nearest == 2147483648.0 { i32::MIN } else { nearest as i32 };
         let away = back.wrapping_sub(total).wrapping_mul(total.signum());
         let cut = f32::from_bits(nearest.to_bits() - u32::from(away > 0));
         let unit = f32::from_bits(((e[lane] - FRACTION) as u32) << 23);
-        result[lane] = cut * unit;
+        result[lane] = if empty[lane] { 0.0 } else { cut * unit };
     }
     (result, bad)
 }

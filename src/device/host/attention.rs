@@ -5,6 +5,7 @@
 //! running state lives in [`State`] for the length of a split. Walk folds a split into the row's output as
 //! soon as it ends; Parallel parks it in a workspace and folds in a second pass.
 
+use super::round::round;
 use super::{DeviceError, Heads, Host, HostKv, Layout, require, require_len};
 use crate::contract::Dtype;
 use crate::contract::dtype::{Format, with_format};
@@ -35,11 +36,16 @@ pub(super) struct Scratch {
     /// Query rows of one kv head.
     q_bits: Vec<u16>,
     q: Decoded,
+    /// First pool element of each written position of the sequence.
+    offsets: Vec<usize>,
+    zeros: Vec<u16>,
     /// A tile, as panels.
     tile_bits: Vec<u16>,
     k: Decoded,
     v: Decoded,
     /// Probabilities of the rows of a tile, `[row][tile]`.
+    e: Vec<f32>,
+    p_bits: Vec<u16>,
     p: Decoded,
     jobs: Vec<Job>,
     /// Scores of the rows of a tile, `[row][tile]`.
@@ -133,6 +139,10 @@ impl Host {
             if !(sequence.start as usize).is_multiple_of(tile) {
                 self.counts.attention_tile_before_chunk += 1;
             }
+            let offsets = &mut self.attention.offsets;
+            offsets.clear();
+            let written = sequence.start as usize + rows;
+            kv.each_row(layer, &sequence.blocks, written, |at| offsets.push(at));
             for kv_head in 0..heads.kv {
                 let head = Head {
                     task: Task { q: &q[first * width..(first + rows) * width], ..task },
@@ -230,23 +240,16 @@ impl Scratch {
         self.scores.clear();
         self.scores.resize(seen * panels, [0.0; COLUMNS]);
         let visible = panels.min((head.written() - start).div_ceil(COLUMNS));
-        let jobs =
-            |rows: std::ops::Range<usize>, row_len: usize, count: usize, panel_len: usize| {
-                rows.flat_map(move |row| {
-                    (0..count).map(move |panel| Job {
-                        row: (row * row_len) as u32,
-                        panel: (panel * panel_len) as u32,
-                    })
-                })
-            };
-        self.jobs.clear();
-        self.jobs.extend(jobs(first..rows, dim, visible, dim * COLUMNS));
+        grid(&mut self.jobs, first..rows, dim, visible, dim * COLUMNS);
         let scores = &mut self.scores[..seen * visible];
         head.unit.chains(dim / GROUP, self.q.operand(), self.k.operand(), &self.jobs, scores);
 
-        self.p.reserve(seen * tile);
-        let (p, p_exponents) = self.p.slots(0..seen * tile);
-        with_format!(head.dtype, F => head.simd.run(Softmax::<F>::new(
+        if self.p_bits.len() < seen * tile {
+            self.p_bits.resize(seen * tile, 0);
+            self.e.resize(seen * tile, 0.0);
+        }
+        let (e, p_bits) = (&mut self.e[..seen * tile], &mut self.p_bits[..seen * tile]);
+        head.simd.run(Softmax::new(
             softmax::Rows {
                 scores: &self.scores,
                 width: visible * COLUMNS,
@@ -257,9 +260,12 @@ impl Scratch {
             },
             &mut self.state.partial[first..],
             &mut self.state.acc[first * dim / COLUMNS..],
-            p,
-            p_exponents,
-        )));
+            e,
+        ));
+        round(head.simd, head.dtype, e, p_bits);
+        self.p.reserve(seen * tile);
+        let (values, exponents) = self.p.slots(0..seen * tile);
+        head.unit.decode_rows(p_bits, values, exponents);
 
         // acc = chain over the position groups. A group that is masked as a whole changes nothing, provided
         // that V is finite there.
@@ -275,8 +281,7 @@ impl Scratch {
             while end < rows && groups(end) == count {
                 end += 1;
             }
-            self.jobs.clear();
-            self.jobs.extend(jobs(row - first..end - first, tile, columns, tile * COLUMNS));
+            grid(&mut self.jobs, row - first..end - first, tile, columns, tile * COLUMNS);
             let acc = &mut self.state.acc[row * columns..end * columns];
             head.unit.chains(count, self.p.operand(), self.v.operand(), &self.jobs, acc);
             row = end;
@@ -287,28 +292,32 @@ impl Scratch {
     fn load_tile(&mut self, head: &Head<'_>, start: usize) -> bool {
         let dim = head.task.heads.dim;
         let len = dim * head.tile;
-        let source = gather::Source {
-            kv: head.task.kv,
-            layer: head.task.layer,
-            blocks: &head.sequence.blocks,
-            kv_head: head.kv_head,
-            positions: start..(start + head.tile),
-            written: head.written(),
+        if self.tile_bits.len() < len {
+            self.tile_bits.resize(len, 0);
+        }
+        if self.zeros.len() < dim {
+            self.zeros.resize(dim, 0);
+        }
+        let offsets = &self.offsets;
+        let source = |pool| gather::Source {
+            pool,
+            offsets,
+            before: head.kv_head * dim,
+            dim,
+            positions: start..start + head.tile,
         };
-        self.tile_bits.clear();
-        self.tile_bits.resize(len, 0);
-        gather::keys(&source, &mut self.tile_bits);
+        let bits = &mut self.tile_bits[..len];
+        gather::keys(&head.unit, &source(head.task.kv.k()), &self.zeros, bits);
         self.k.reserve(len);
         let (values, exponents) = self.k.slots(0..len);
-        head.unit.decode_panel(&self.tile_bits, values, exponents);
+        head.unit.decode_panel(bits, values, exponents);
 
-        self.tile_bits.fill(0);
-        gather::values(&source, &mut self.tile_bits);
+        gather::values(&source(head.task.kv.v()), bits);
         self.v.reserve(len);
         let (values, exponents) = self.v.slots(0..len);
-        head.unit.decode_panel(&self.tile_bits, values, exponents);
+        head.unit.decode_panel(bits, values, exponents);
         // One group per tile is never masked as a whole.
-        head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(&self.tile_bits))
+        head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(bits))
     }
 
     /// Writes the rows' outputs to `out[m][q*dim]`.
@@ -320,6 +329,22 @@ impl Scratch {
             let from = &self.output[row * dim..(row + 1) * dim];
             let to = &mut out[column..column + dim];
             with_format!(head.dtype, F => head.simd.run(fold::Finish::<F>::new(fold, from, to)));
+        }
+    }
+}
+
+/// A job per row and panel, rows outermost.
+fn grid(
+    jobs: &mut Vec<Job>,
+    rows: std::ops::Range<usize>,
+    row_len: usize,
+    panels: usize,
+    panel_len: usize,
+) {
+    jobs.clear();
+    for row in rows {
+        for panel in 0..panels {
+            jobs.push(Job { row: (row * row_len) as u32, panel: (panel * panel_len) as u32 });
         }
     }
 }

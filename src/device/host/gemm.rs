@@ -4,10 +4,9 @@
 //! Tiled: a panel is decoded once for the whole of K, and each row walks all of it. Either way a job is one
 //! row's chain over eight columns, and many jobs run side by side.
 
+use super::round::round;
 use super::{DeviceError, GemmOutput, Host, HostMatrix, require, require_len};
-use crate::contract::dtype::{Format, with_format};
 use crate::contract::matrix_unit::{COLUMNS, Decoded, GROUP, Job, PANEL_GROUP};
-use crate::contract::simd::Kernel;
 use crate::device::{GemmLaunch, RowTile, Splits};
 
 /// Panels that a skinny launch advances together.
@@ -90,10 +89,7 @@ impl Host {
                     y.resize(m * n, f32::NAN);
                 }
                 self.multiply(launch, m, w, Sink { y: &mut y, n, add: false });
-                let round = (&y[..m * n], &mut out[..m * n]);
-                with_format!(self.contract.dtype, F => {
-                    self.simd.run(Round::<F> { from: round.0, to: round.1, format: std::marker::PhantomData })
-                });
+                round(self.simd, self.contract.dtype, &y[..m * n], &mut out[..m * n]);
             }
         }
         self.gemm.y = y;
@@ -269,20 +265,4 @@ fn check(launch: &GemmLaunch, w: &HostMatrix) -> Result<(), DeviceError> {
     require(honoured, || {
         format!("gemm: cuts {cuts:?} of {} x {} (K padded to {})", w.n(), w.k(), w.k_padded())
     })
-}
-
-struct Round<'a, F> {
-    from: &'a [f32],
-    to: &'a mut [u16],
-    format: std::marker::PhantomData<F>,
-}
-
-impl<F: Format> Kernel for Round<'_, F> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for (to, from) in self.to.iter_mut().zip(self.from) {
-            *to = F::round(*from);
-        }
-    }
 }

@@ -46,6 +46,26 @@ impl HostKv {
         slot * self.row_len()..(slot + 1) * self.row_len()
     }
 
+    /// Calls `f` with the first element of each position below `end`, ascending: [`HostKv::row`] without a
+    /// division per position.
+    pub(super) fn each_row(
+        &self,
+        layer: usize,
+        blocks: &[u32],
+        end: usize,
+        mut f: impl FnMut(usize),
+    ) {
+        let KvShape { block_size, blocks: count, .. } = self.shape;
+        let mut position = 0;
+        for block in &blocks[..end.div_ceil(block_size)] {
+            let first = (layer * count + *block as usize) * block_size;
+            for slot in first..first + block_size.min(end - position) {
+                f(slot * self.row_len());
+            }
+            position += block_size;
+        }
+    }
+
     /// K values, all of them.
     pub(super) fn k(&self) -> &[u16] {
         &self.k

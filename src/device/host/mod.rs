@@ -14,6 +14,7 @@ mod logprobs;
 mod matrix;
 mod norm;
 mod rope;
+mod round;
 mod sample;
 mod swiglu;
 #[cfg(test)]

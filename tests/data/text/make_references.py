@@ -1,4 +1,4 @@
-"""Makes smollm2-ids.json, smollm2-greedy.json and smollm2-tokenizer.gguf with llama.cpp.
+"""Makes smollm2-ids.json, smollm2-ids-by-pre.json, smollm2-greedy.json and smollm2-tokenizer.gguf with llama.cpp.
 
     python3 -m venv /tmp/refs && /tmp/refs/bin/pip install xllamacpp==2026.10.11549 gguf numpy
     cargo xtask model smollm2
@@ -109,6 +109,14 @@ def write(path, raw, tensors):
             f.write(data.tobytes())
 
 
+def renamed(raw, pre):
+    """The metadata with another pre-tokenizer."""
+    key = b"tokenizer.ggml.pre" + struct.pack("<I", 8)
+    at = raw.index(key) + len(key)
+    (length,) = struct.unpack("<Q", raw[at:at + 8])
+    return raw[:at] + struct.pack("<Q", len(pre)) + pre.encode() + raw[at + 8 + length:]
+
+
 def dump(path, how, key, rows):
     with open(path, "w") as f:
         f.write("{\n" + f' "how": {json.dumps(how)},\n "{key}": [\n')
@@ -130,6 +138,17 @@ def main():
     dump(f"{out}/smollm2-ids.json", how, "cases", [{"text": t, "ids": runtime.ids(t)} for t in IDS])
 
     reader, raw = header(model)
+    # The same vocabulary under other rules of splitting: only the name of the pre-tokenizer is changed.
+    others = {}
+    for pre in ["gpt-2", "llama-bpe", "qwen2"]:
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
+            write(f.name, renamed(raw, pre), [(t.name, [int(d) for d in t.shape],
+                  gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)) for t in reader.tensors])
+            other = Runtime(f.name)
+            others[pre] = [other.ids(t) for t in IDS]
+            del other
+    dump(f"{out}/smollm2-ids-by-pre.json", how | {"texts": "those of smollm2-ids.json, in order"}, "cases",
+         [{"pre": pre, "ids": ids} for pre, ids in others.items()])
     write(f"{out}/smollm2-tokenizer.gguf", raw, [])
     rows = [{"weights": "q4_1 file", **runtime.greedy(t)} for t in GREEDY]
     with tempfile.NamedTemporaryFile(suffix=".gguf") as f:

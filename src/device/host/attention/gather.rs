@@ -1,51 +1,54 @@
-//! Gathers a tile of the paged pool into panels. Positions that are not written yet stay +0: the pool's
+//! Gathers a tile of the paged pool into panels. Positions that are not written yet are +0: the pool's
 //! memory behind them is never read.
 
 use std::ops::Range;
 
-use super::super::HostKv;
-use crate::contract::matrix_unit::COLUMNS;
+use crate::contract::matrix_unit::{COLUMNS, Unit};
 
-/// Where a tile comes from.
+/// Where a tile comes from: one head of the pool's K or V.
 pub(super) struct Source<'a> {
-    pub(super) kv: &'a HostKv,
-    pub(super) layer: usize,
-    pub(super) blocks: &'a [u32],
-    pub(super) kv_head: usize,
+    /// The pool's elements.
+    pub(super) pool: &'a [u16],
+    /// First element of each written position of the sequence, all heads.
+    pub(super) offsets: &'a [usize],
+    /// Elements of a position before this head's.
+    pub(super) before: usize,
+    pub(super) dim: usize,
     pub(super) positions: Range<usize>,
-    /// Positions of the sequence that hold a value.
-    pub(super) written: usize,
 }
 
-impl Source<'_> {
-    /// Calls `f(i, row)` for each written position `positions.start + i`, with the head's elements.
-    fn each<'a>(&self, pool: &'a [u16], mut f: impl FnMut(usize, &'a [u16])) {
-        let dim = self.kv.shape().head_dim;
-        for position in self.positions.start..self.positions.end.min(self.written) {
-            let row = self.kv.row(self.layer, self.blocks, position);
-            let at = row.start + self.kv_head * dim;
-            f(position - self.positions.start, &pool[at..at + dim]);
-        }
+impl<'a> Source<'a> {
+    /// This head's elements of each written position of the tile, ascending.
+    fn rows(&self) -> impl Iterator<Item = &'a [u16]> + use<'a> {
+        let written = self.positions.end.min(self.offsets.len());
+        let (pool, before, dim) = (self.pool, self.before, self.dim);
+        let offsets = &self.offsets[self.positions.start..written];
+        offsets.iter().map(move |offset| &pool[offset + before..][..dim])
     }
 }
 
-/// K as panels of eight positions, `[position/8][dim][8]`.
-pub(super) fn keys(source: &Source<'_>, out: &mut [u16]) {
-    let dim = source.kv.shape().head_dim;
-    source.each(source.kv.k(), |i, row| {
-        let panel = &mut out[i / COLUMNS * dim * COLUMNS..][..dim * COLUMNS];
-        for (slots, x) in panel.chunks_exact_mut(COLUMNS).zip(row) {
-            slots[i % COLUMNS] = *x;
-        }
-    });
+/// K as panels of eight positions, `[position/8][dim][8]`. `zeros` holds at least a head of them.
+pub(super) fn keys(unit: &Unit, source: &Source<'_>, zeros: &[u16], out: &mut [u16]) {
+    let mut rows = source.rows();
+    for panel in out.chunks_exact_mut(source.dim * COLUMNS) {
+        let rows = std::array::from_fn(|_| rows.next().unwrap_or(&zeros[..source.dim]));
+        unit.transpose(&rows, panel);
+    }
 }
 
 /// V as panels of eight elements, `[dim/8][position][8]`.
 pub(super) fn values(source: &Source<'_>, out: &mut [u16]) {
     let tile = source.positions.len();
-    source.each(source.kv.v(), |i, row| {
-        for (panel, x) in out.chunks_exact_mut(tile * COLUMNS).zip(row.chunks_exact(COLUMNS)) {
-            panel[i * COLUMNS..(i + 1) * COLUMNS].copy_from_slice(x);
+    let mut written = 0;
+    for row in source.rows() {
+        for (panel, x) in out.chunks_exact_mut(tile * COLUMNS).zip(row.as_chunks::<COLUMNS>().0) {
+            *panel[written * COLUMNS..].first_chunk_mut::<COLUMNS>().expect("a tile row") = *x;
         }
-    });
+        written += 1;
+    }
+    if written < tile {
+        for panel in out.chunks_exact_mut(tile * COLUMNS) {
+            panel[written * COLUMNS..].fill(0);
+        }
+    }
 }

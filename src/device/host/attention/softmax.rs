@@ -1,10 +1,7 @@
 //! The online softmax of one tile, row by row.
 
-use std::marker::PhantomData;
-
 use super::fold::Partial;
-use crate::contract::dtype::Format;
-use crate::contract::matrix_unit::{COLUMNS, ROW_BIAS, exponent};
+use crate::contract::matrix_unit::COLUMNS;
 use crate::contract::scalar::exp2;
 use crate::contract::simd::Kernel;
 
@@ -24,29 +21,27 @@ pub(super) struct Rows<'a> {
     pub(super) group: usize,
 }
 
-/// Updates each row's maximum, sums and accumulator scale, and leaves P as a decoded row operand.
-pub(super) struct Softmax<'a, F> {
+/// Updates each row's maximum, sums and accumulator scale, and leaves e, unrounded.
+pub(super) struct Softmax<'a> {
     rows: Rows<'a>,
     partial: &'a mut [Partial],
     acc: &'a mut [[f32; COLUMNS]],
-    p: &'a mut [f32],
-    p_exponents: &'a mut [i16],
-    format: PhantomData<F>,
+    e: &'a mut [f32],
 }
 
-impl<'a, F> Softmax<'a, F> {
+impl<'a> Softmax<'a> {
+    /// `e` is `[row][tile]`.
     pub(super) fn new(
         rows: Rows<'a>,
         partial: &'a mut [Partial],
         acc: &'a mut [[f32; COLUMNS]],
-        p: &'a mut [f32],
-        p_exponents: &'a mut [i16],
-    ) -> Softmax<'a, F> {
-        Softmax { rows, partial, acc, p, p_exponents, format: PhantomData }
+        e: &'a mut [f32],
+    ) -> Softmax<'a> {
+        Softmax { rows, partial, acc, e }
     }
 }
 
-impl<F: Format> Kernel for Softmax<'_, F> {
+impl Kernel for Softmax<'_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
@@ -56,11 +51,11 @@ impl<F: Format> Kernel for Softmax<'_, F> {
             .partial
             .iter_mut()
             .zip(self.acc.chunks_exact_mut(columns))
-            .zip(self.p.chunks_exact_mut(tile).zip(self.p_exponents.chunks_exact_mut(tile)))
+            .zip(self.e.chunks_exact_mut(tile))
             .zip(scores.chunks_exact(width / COLUMNS));
-        for (i, (((partial, acc), (p, p_exponents)), scores)) in rows.enumerate() {
+        for (i, (((partial, acc), e), scores)) in rows.enumerate() {
             // Columns `0..visible` are at or before the row's position.
-            let visible = (position + i / group - start + 1).min(tile);
+            let visible = (position + i / group - start + 1).min(tile) as i32;
             let m = partial.m;
             let n = row_max(scores, visible, m);
             let alpha = exp2(m - n);
@@ -74,40 +69,53 @@ impl<F: Format> Kernel for Softmax<'_, F> {
                 }
             }
             partial.m = n;
-            let vectors = p.chunks_exact_mut(COLUMNS).zip(p_exponents.chunks_exact_mut(COLUMNS));
-            for (j, ((p, p_exponents), scores)) in vectors.zip(scores).enumerate() {
+            let mut l = partial.l;
+            let (e, rest) = e.split_at_mut(width);
+            let vectors = e.as_chunks_mut::<COLUMNS>().0.iter_mut().zip(scores);
+            for (j, (e, scores)) in vectors.enumerate() {
+                let seen = mask(scores, visible - (j * COLUMNS) as i32);
                 for k in 0..COLUMNS {
-                    let masked = j * COLUMNS + k >= visible;
-                    let score = if masked { f32::NEG_INFINITY } else { scores[k] };
-                    let e = exp2(score - n);
-                    partial.l[k] += e;
-                    let bits = F::round(e);
-                    p[k] = F::widen(bits);
-                    p_exponents[k] = exponent::<F>(bits) + ROW_BIAS;
+                    e[k] = exp2(seen[k] - n);
+                }
+                for k in 0..COLUMNS {
+                    l[k] += e[k];
                 }
             }
+            partial.l = l;
             // e is +0 past the computed columns, and l does not change.
-            p[width..].fill(0.0);
-            p_exponents[width..].fill(exponent::<F>(0) + ROW_BIAS);
+            rest.fill(0.0);
         }
     }
 }
 
+/// The scores with -infinity from column `visible` on.
+#[inline(always)]
+fn mask(scores: &[f32; COLUMNS], visible: i32) -> [f32; COLUMNS] {
+    let mut seen = *scores;
+    for (k, seen) in seen.iter_mut().enumerate() {
+        *seen = if k as i32 >= visible { f32::NEG_INFINITY } else { *seen };
+    }
+    seen
+}
+
 /// The larger of `m` and the first `visible` scores; NaN if one of them is.
 #[inline(always)]
-fn row_max(scores: &[[f32; COLUMNS]], visible: usize, m: f32) -> f32 {
+fn row_max(scores: &[[f32; COLUMNS]], visible: i32, m: f32) -> f32 {
     let mut lanes = [m; COLUMNS];
-    let mut nan = [m.is_nan(); COLUMNS];
+    let mut nan = [0_u32; COLUMNS];
     for (j, scores) in scores.iter().enumerate() {
+        let seen = mask(scores, visible - (j * COLUMNS) as i32);
         for k in 0..COLUMNS {
-            let seen = j * COLUMNS + k < visible;
-            lanes[k] = if seen && scores[k] > lanes[k] { scores[k] } else { lanes[k] };
-            nan[k] |= seen && scores[k].is_nan();
+            nan[k] |= u32::from(seen[k].is_nan());
+        }
+        for k in 0..COLUMNS {
+            lanes[k] = if seen[k] > lanes[k] { seen[k] } else { lanes[k] };
         }
     }
     let mut max = lanes[0];
     for x in &lanes[1..] {
         max = if *x > max { *x } else { max };
     }
-    if nan.contains(&true) { f32::NAN } else { max }
+    let nan = nan.iter().fold(u32::from(m.is_nan()), |any, nan| any | nan);
+    if nan != 0 { f32::NAN } else { max }
 }
