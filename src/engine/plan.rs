@@ -121,7 +121,7 @@ impl Planner {
         };
         let count = if self.mode.spoils(Operator::Gemm) {
             // Fewer splits the more rows there are: enough CTAs exist without them.
-            (8 / rows.next_power_of_two()).clamp(1, weight.splits_max)
+            (weight.splits_max / rows.next_power_of_two()).max(1)
         } else {
             weight.splits
         };
