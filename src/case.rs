@@ -204,3 +204,145 @@ const FIELDS: [&str; 13] = [
     "sentinels",
     "command",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{Dtype, Mode};
+    use crate::schedule::{Act, Intent, Mark, PreemptKind};
+    use crate::workload::Request;
+
+    fn sample() -> CaseFile {
+        let intent = |mark, act| Intent { uid: 1, mark, act };
+        CaseFile {
+            schema: CASE_SCHEMA.to_string(),
+            world: World {
+                model: "tiny".into(),
+                model_digest: "ab".into(),
+                dtype: Dtype::F16,
+                mode: Mode::batch_dependent(),
+                block_size: 4,
+                pool_blocks: 9,
+                token_budget: Some(7),
+                prefix_cache: false,
+                hash_bits: 3,
+            },
+            workload: Workload {
+                requests: vec![Request {
+                    uid: 1,
+                    prompt: vec![3, 4],
+                    max_tokens: 5,
+                    sampling: Default::default(),
+                    seed: Some(u64::MAX),
+                    ignore_eos: true,
+                }],
+            },
+            schedule: Schedule {
+                intents: vec![
+                    intent(Mark::Start, Act::Arrive { steps: 2 }),
+                    intent(Mark::Offer { n: 1 }, Act::Hit { at_most: 0 }),
+                    intent(
+                        Mark::Computed { residency: 1, tokens: 2 },
+                        Act::Preempt { kind: PreemptKind::Recompute, away: 1 },
+                    ),
+                    intent(Mark::Computed { residency: 2, tokens: 0 }, Act::Victim),
+                ],
+            },
+            seed: 6,
+            relation: Some("I1".into()),
+            observed: Observed::default(),
+            minimal: true,
+            checks: 12,
+            tool: Tool::current(),
+            env: Environment::current("host", None, None),
+            sentinels: BTreeMap::from([("cut".to_owned(), 1)]),
+            command: "lockstep replay x".into(),
+        }
+    }
+
+    fn read(text: &str) -> Result<CaseFile, CaseError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        CaseFile::read(file.path())
+    }
+
+    #[test]
+    fn a_case_file_reads_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = sample();
+        let path = file.write_into(folder.path()).unwrap();
+        assert_eq!(path.file_name().unwrap().to_str().unwrap(), file.file_name());
+        assert_eq!(CaseFile::read(&path).unwrap(), file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let fields: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut expected = FIELDS.to_vec();
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a partial file is left");
+    }
+
+    #[test]
+    fn the_name_of_a_case_depends_on_its_inputs_only() {
+        let (a, mut b) = (sample(), sample());
+        b.minimal = false;
+        b.relation = None;
+        assert_eq!(a.file_name(), b.file_name());
+        b.seed = 7;
+        assert_ne!(a.file_name(), b.file_name());
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_in_this_version_and_dropped_from_a_newer_envelope() {
+        let json = serde_json::to_value(sample()).unwrap();
+        let mut known = json.clone();
+        known["extra"] = 1.into();
+        assert!(matches!(read(&known.to_string()), Err(CaseError::Json(..))));
+        let mut newer = known.clone();
+        newer["schema"] = "lockstep.case/1.7".into();
+        assert!(read(&newer.to_string()).is_ok());
+        // What decides the execution must be understood, whatever the minor version.
+        newer["world"]["extra"] = 1.into();
+        assert!(matches!(read(&newer.to_string()), Err(CaseError::Json(..))));
+    }
+
+    /// Smallest, empty, malformed and truncated files give an error of one line, and no panic.
+    #[test]
+    fn what_is_not_a_case_is_refused_in_one_line() {
+        let text = serde_json::to_string(&sample()).unwrap();
+        let with = |path: &str, value: serde_json::Value| {
+            let mut json = serde_json::to_value(sample()).unwrap();
+            *json.pointer_mut(path).unwrap() = value;
+            json.to_string()
+        };
+        let mut bad = vec![
+            String::new(),
+            "{}".into(),
+            "[]".into(),
+            "null".into(),
+            "\u{0}".into(),
+            with("/schema", "lockstep.case/2.0".into()),
+            with("/schema", "lockstep.case/0.9".into()),
+            with("/schema", "lockstep.fuzz/1.0".into()),
+            with("/schema", 1.into()),
+            with("/world/block_size", 0.into()),
+            with("/world/block_size", (-1).into()),
+            with("/world/hash_bits", 65.into()),
+            with("/world/pool_blocks", 0.into()),
+            with("/world/token_budget", 0.into()),
+            with("/workload/requests", serde_json::json!([])),
+            with("/workload/requests/0/prompt", serde_json::json!([])),
+            with("/workload/requests/0/max_tokens", 0.into()),
+            with("/workload/requests/0/sampling/temperature", (-1).into()),
+            with("/schedule/0/act", serde_json::json!({"arrive": {"steps": 1_000_000}})),
+            with("/schedule/0/act", serde_json::json!({"explode": {}})),
+        ];
+        bad.extend((0..text.len()).step_by(7).map(|n| text[..n].to_owned()));
+        for text in &bad {
+            let error = read(text).expect_err(text).to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let missing = CaseFile::read(Path::new("/no/such/case.json")).unwrap_err();
+        assert!(missing.to_string().contains("/no/such/case.json"));
+    }
+}

@@ -355,3 +355,6 @@ fn count_variants(run: &mut Run, counts: &crate::device::VariantCounts) {
         run.sentinels.add(sentinel, n);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,3 +132,119 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
     Case { world, workload, schedule, seed: draw.word() >> 16 }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::strategy::ValueTree;
+
+    use super::*;
+    use crate::contract::{Dtype, Mode};
+    use crate::schedule::Act;
+
+    /// A space like that of `tiny`.
+    pub(super) fn space() -> Space {
+        let edges =
+            Edges { rows: vec![2, 5, 9, 17], tile: 16, split: 32, vocab: 264, positions_max: 512 };
+        let world = World {
+            model: "none".into(),
+            model_digest: String::new(),
+            dtype: Dtype::Bf16,
+            mode: Mode::Invariant,
+            block_size: 4,
+            pool_blocks: 1,
+            token_budget: None,
+            prefix_cache: true,
+            hash_bits: 64,
+        };
+        Space::new(edges, world)
+    }
+
+    #[test]
+    fn a_case_depends_on_seed_and_number_only() {
+        let strategy = cases(space());
+        let alone = strategy.nth(3, 41).current();
+        for index in 0..50 {
+            let case = strategy.nth(3, index).current();
+            assert_eq!(case == alone, index == 41);
+        }
+        assert_ne!(strategy.nth(4, 41).current(), alone);
+        assert_eq!(strategy.nth(3, 41).current(), alone);
+    }
+
+    /// Every generated case must be executable: limits hold and each request fits into the pool alone.
+    #[test]
+    fn generated_cases_are_valid_and_fit_their_pool() {
+        let mut space = space();
+        for positions_max in [4, 40, 512] {
+            space.edges.positions_max = positions_max;
+            let strategy = cases(space.clone());
+            for index in 0..400 {
+                let case = strategy.nth(9, index).current();
+                case.validate().unwrap();
+                for r in &case.workload.requests {
+                    assert!(r.blocks_max(case.world.block_size) <= case.world.pool_blocks as usize);
+                    assert!(r.prompt.iter().all(|t| *t < 264));
+                    assert!(r.positions_max() <= positions_max as usize, "{positions_max}");
+                }
+            }
+        }
+    }
+
+    /// Workloads look as the issue asks: three requests and sixty tokens in the mean, four in ten past a split.
+    #[test]
+    fn workloads_are_large_enough_in_the_mean() {
+        let strategy = cases(space());
+        let (mut requests, mut tokens, mut past_split) = (0, 0, 0);
+        for index in 0..400 {
+            let case = strategy.nth(1, index).current();
+            requests += case.workload.requests.len();
+            tokens += case.workload.requests.iter().map(|r| r.positions_max() + 1).sum::<usize>();
+            past_split +=
+                usize::from(case.workload.requests.iter().any(|r| r.positions_max() > 33));
+        }
+        assert!(requests >= 3 * 400, "{requests}");
+        assert!(tokens >= 60 * 400, "{tokens}");
+        assert!(past_split * 10 >= 400 * 4, "{past_split}");
+    }
+
+    #[test]
+    fn removing_a_request_takes_its_intents_and_leaves_the_others() {
+        let strategy = cases(space());
+        for index in 0..60 {
+            let case = strategy.nth(2, index).current();
+            for i in 0..case.workload.requests.len() {
+                let Some(smaller) = reduce::without_requests(&case, i, i + 1) else { continue };
+                let gone = case.workload.requests[i].uid;
+                let left: Vec<_> =
+                    case.schedule.intents.iter().filter(|x| x.uid != gone).copied().collect();
+                assert_eq!(smaller.schedule.intents, left);
+            }
+        }
+    }
+
+    #[test]
+    fn every_act_is_generated() {
+        let strategy = cases(space());
+        let mut seen = std::collections::BTreeSet::new();
+        for index in 0..400 {
+            let case = strategy.nth(1, index).current();
+            seen.extend(case.schedule.intents.iter().map(|i| i.act.kind()));
+        }
+        assert_eq!(seen.len(), crate::schedule::ActKind::ALL.len(), "{seen:?}");
+        // Directed cases cut and preempt, so that three cases are enough for both gates.
+        let first = strategy.nth(77, 0).current();
+        let has = |f: fn(Act) -> bool| first.schedule.intents.iter().any(|i| f(i.act));
+        assert!(has(|a| matches!(a, Act::Cut { .. })));
+    }
+
+    #[test]
+    fn cases_can_be_drawn_by_proptest_itself() {
+        let config = Config { cases: 16, failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new(config);
+        runner
+            .run(&cases(space()), |case| {
+                case.validate().map_err(proptest::test_runner::TestCaseError::fail)
+            })
+            .unwrap();
+    }
+}

@@ -207,3 +207,105 @@ impl ValueTree for CaseTree {
         self.propose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::space;
+    use super::super::{cases, reduce};
+    use super::*;
+    use crate::schedule::Act;
+
+    /// Shrinks under a predicate as the harness does; returns the minimum and the number of candidates tried.
+    fn shrink(case: Case, fails: &dyn Fn(&Case) -> bool) -> (Case, usize) {
+        assert!(fails(&case), "the start must fail");
+        let mut tree = CaseTree::new(case);
+        let mut best = tree.current();
+        let mut tried = 0;
+        let mut more = tree.simplify();
+        while more {
+            tried += 1;
+            let candidate = tree.current();
+            more = if fails(&candidate) {
+                best = candidate;
+                tree.simplify()
+            } else {
+                tree.complicate()
+            };
+        }
+        assert_eq!(tree.current(), best, "the last value is the last that failed");
+        (best, tried)
+    }
+
+    /// Goal: known minima are reached from every generated case that fails, and no single reduction of them fails.
+    /// Method: predicates over the case whose minimum can be worked out by hand.
+    #[test]
+    fn known_minima_are_reached_and_are_1_minimal() {
+        type Predicate = fn(&Case) -> bool;
+        let two_long: Predicate =
+            |c| c.workload.requests.iter().filter(|r| r.prompt.len() >= 5).count() >= 2;
+        let cut_of_three: Predicate = |c| {
+            c.schedule.intents.iter().any(|i| matches!(i.act, Act::Cut { tokens } if tokens >= 3))
+        };
+        let two_preempts_of_one: Predicate = |c| {
+            c.workload.requests.iter().any(|r| {
+                let mine = c.schedule.intents.iter().filter(|i| i.uid == r.uid);
+                mine.filter(|i| matches!(i.act, Act::Preempt { .. })).count() >= 2
+            })
+        };
+        let token_past_seven: Predicate =
+            |c| c.workload.requests.iter().any(|r| r.prompt.iter().skip(3).any(|t| *t > 7));
+        let tight: Predicate = |c| c.world.pool_blocks <= 6 && c.workload.requests.len() >= 2;
+        let all: [(&str, Predicate, usize, usize); 5] = [
+            ("two prompts of five", two_long, 2, 0),
+            ("a cut of three", cut_of_three, 1, 1),
+            ("two preemptions of one request", two_preempts_of_one, 1, 2),
+            ("a token past seven", token_past_seven, 1, 0),
+            ("a tight pool", tight, 2, 0),
+        ];
+        let strategy = cases(space());
+        for (name, fails, requests, intents) in all {
+            let mut seen = 0;
+            for index in 0..400 {
+                let case = strategy.nth(5, index).current();
+                if !fails(&case) {
+                    continue;
+                }
+                seen += 1;
+                let (minimum, tried) = shrink(case, &fails);
+                assert_eq!(minimum.workload.requests.len(), requests, "{name}: {minimum:?}");
+                assert_eq!(minimum.schedule.intents.len(), intents, "{name}: {minimum:?}");
+                let singles = reduce::singles(&minimum);
+                let failing = singles.iter().find(|c| c.validate().is_ok() && fails(c));
+                assert_eq!(failing, None, "{name} is not 1-minimal: {minimum:?}");
+                assert!(tried < 1500, "{name}: {tried} candidates");
+            }
+            assert!(seen >= 5, "{name}: only {seen} cases fail");
+        }
+    }
+
+    #[test]
+    fn a_case_that_always_fails_shrinks_to_the_smallest_case_there_is() {
+        let case = cases(space()).nth(1, 0).current();
+        let (minimum, _) = shrink(case, &|_| true);
+        assert_eq!(minimum.workload.requests.len(), 1);
+        assert_eq!(minimum.workload.requests[0].prompt, [0]);
+        assert_eq!(minimum.workload.requests[0].max_tokens, 1);
+        assert!(minimum.schedule.is_empty());
+        assert_eq!((minimum.seed, minimum.world.pool_blocks), (0, 1));
+    }
+
+    #[test]
+    fn a_case_that_only_fails_as_it_is_stays_as_it_is() {
+        let case = cases(space()).nth(1, 2).current();
+        let same = case.clone();
+        let (minimum, tried) = shrink(case.clone(), &move |c| *c == same);
+        assert_eq!(minimum, case);
+        assert!(tried > 0);
+    }
+
+    #[test]
+    fn complicate_without_a_candidate_says_that_there_is_nothing_to_take_back() {
+        let mut tree = CaseTree::new(cases(space()).nth(1, 0).current());
+        assert!(!tree.complicate());
+    }
+}

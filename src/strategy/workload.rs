@@ -37,11 +37,13 @@ pub(super) fn requests(
 ) -> Vec<Planned> {
     let mut planned: Vec<Planned> = Vec::with_capacity(count);
     let crowd = swarm.level(Feature::Crowd) > 0;
-    let long = if draw.percent(space.long_percent) { draw.below(count) } else { usize::MAX };
+    let has_long = directed || draw.percent(space.long_percent);
+    let long = if has_long { draw.below(count) } else { usize::MAX };
     for i in 0..count {
         // In a directed case everyone stays long enough to meet the others.
         let least = if directed { space.output_max } else { 1 };
-        let max_tokens = draw.between(least, if crowd { 4 } else { space.output_max });
+        let most = if crowd { 4 } else { space.output_max };
+        let max_tokens = draw.between(least, most).min(space.edges.positions_max as usize);
         let room = space.positions_max(max_tokens);
         let wanted = if i == long {
             let split = space.edges.split as usize;
@@ -51,7 +53,9 @@ pub(super) fn requests(
         } else {
             length(draw, space, world.block_size as usize)
         };
-        let (prompt, shared) = prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
+        let (mut prompt, shared) =
+            prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
+        prompt.truncate(room);
         planned.push(Planned {
             request: Request {
                 uid: i as u64 + 1,
@@ -89,9 +93,13 @@ fn prompt(
     length: usize,
 ) -> (Vec<u32>, usize) {
     if let Some(texts) = &space.prompts {
-        let text = &texts[draw.below(texts.len())];
+        // A long prompt was asked for: one past the first split, if there is one.
+        let past = |t: &&Vec<u32>| t.len() > space.edges.split as usize;
+        let long: Vec<&Vec<u32>> = texts.iter().filter(past).collect();
+        let is_long = length > space.edges.split as usize && !long.is_empty();
+        let text = if is_long { draw.pick(&long) } else { &texts[draw.below(texts.len())] };
         // Real prompts stay whole most of the time; a cut one ends where `length` says.
-        let keep = if draw.percent(75) { text.len() } else { length.min(text.len()) };
+        let keep = if is_long || draw.percent(75) { text.len() } else { length.min(text.len()) };
         let prompt = text[..keep.min(space.positions_max(space.output_max)).max(1)].to_vec();
         let shared = earlier.iter().map(|e| common(&e.request.prompt, &prompt)).max();
         return (prompt, shared.unwrap_or(0));

@@ -1,0 +1,214 @@
+//! The command line as a user meets it: exit codes, one-line errors, and the round trip of a failing case.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn lockstep(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("CARGO")
+        .env_remove("LOCKSTEP_DEVICE")
+        .output()
+        .expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Bad input: exit code 2, one line on stderr, nothing on stdout.
+#[test]
+fn bad_input_gets_one_line_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("empty", "");
+    write("truncated.gguf", "GGUF\u{3}");
+    write("two.json", r#"{"schema":"lockstep.case/2.0"}"#);
+    write("old.json", r#"{"schema":"lockstep.case/0.1"}"#);
+    write("none.json", "[1, 2");
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    let bad: &[&[&str]] = &[
+        &[],
+        &["nonsense"],
+        &["fuzz", "--relations", "I9"],
+        &["fuzz", "--relations", ""],
+        &["fuzz", "--cases", "-5"],
+        &["fuzz", "--cases", "0"],
+        &["fuzz", "--cases", "many"],
+        &["fuzz", "--seconds", "-1"],
+        &["fuzz", "--seconds", "nan"],
+        &["fuzz", "--jobs", "0"],
+        &["fuzz", "--seed", "-1"],
+        &["fuzz", "--mode", "sideways"],
+        &["fuzz", "--device", "abacus"],
+        &["fuzz", "--device", "hash"],
+        &["fuzz", "--dtype", "f64"],
+        &["fuzz", "--model", "no-such-model"],
+        &["fuzz", "--model", "truncated.gguf"],
+        &["fuzz", "--model", "empty"],
+        &["fuzz", "--model", "folder"],
+        &["fuzz", "--prompts", "no-such-file"],
+        &["fuzz", "--prompts", "empty"],
+        &["fuzz", "--json", "no/such/folder/x.json"],
+        &["fuzz", "extra"],
+        &["replay"],
+        &["replay", "no-such-case"],
+        &["replay", "empty"],
+        &["replay", "two.json"],
+        &["replay", "old.json"],
+        &["replay", "none.json"],
+        &["replay", "folder"],
+        &["minimize", "two.json"],
+        &["generate"],
+        &["generate", ""],
+        &["generate", "x", "--max-tokens", "0"],
+        &["generate", "x", "--temperature", "-1"],
+        &["generate", "x", "--top-p", "0"],
+        &["generate", "x", "--max-tokens", "65536"],
+    ];
+    for arguments in bad {
+        let output = lockstep(folder.path(), arguments);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {out}{err}");
+        assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
+        assert!(err.starts_with("lockstep: "), "{arguments:?}: {err}");
+        assert!(err.len() < 400, "{arguments:?}: {err}");
+        assert!(out.is_empty(), "{arguments:?}: {out}");
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["--version"], &["fuzz", "--help"]] {
+        let output = lockstep(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+/// A short campaign holds, writes its JSON, and the number of threads changes no figure but the time.
+#[test]
+fn a_campaign_holds_and_is_the_same_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |jobs: &str, json: &str| -> serde_json::Value {
+        let arguments = ["fuzz", "--cases", "24", "--seed", "7", "--jobs", jobs, "--json", json];
+        let output = lockstep(folder.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+        let json = std::fs::read(folder.path().join(json)).unwrap();
+        serde_json::from_slice(&json).unwrap()
+    };
+    let (mut one, mut three) = (run("1", "one.json"), run("3", "three.json"));
+    assert_eq!(one["schema"], "lockstep.fuzz/1.0");
+    assert_eq!(one["verdict"], "held");
+    assert_eq!(one["relations"].as_object().unwrap().len(), 5);
+    for field in ["seconds", "cases_per_second", "command"] {
+        assert!(one[field].take() != serde_json::Value::Null, "{field} is absent");
+        three[field].take();
+    }
+    assert_eq!(one, three);
+}
+
+#[test]
+fn a_campaign_of_three_cases_is_not_vacuous() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in ["0", "1", "2", "3", "4", "5", "6", "7"] {
+        let output = lockstep(folder.path(), &["fuzz", "--cases", "3", "--seed", seed]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    }
+}
+
+/// The positive control: found broken, shrunk to two requests at most, replayed by the printed file, minimal already.
+#[test]
+fn the_batch_dependent_mode_is_broken_and_its_case_replays() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["fuzz", "--cases", "20", "--mode", "batch-dependent", "--seed", "1", "--json", "r.json"];
+    let output = lockstep(folder.path(), &arguments);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let json = std::fs::read(folder.path().join("r.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["verdict"], "broken");
+    let failure = &json["failures"][0];
+    assert_eq!(failure["observable"], "logits");
+    assert_eq!(failure["minimal"], true);
+    assert!(failure["requests"].as_u64().unwrap() <= 2, "{failure}");
+    let command = failure["command"].as_str().unwrap();
+    assert!(out.contains(&format!("reproduce: {command}")), "{out}");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    assert_eq!(words[0], "lockstep");
+
+    let replay = lockstep(folder.path(), &words[1..]);
+    let out = text(&replay.stdout);
+    assert_eq!(replay.status.code(), Some(1), "{out}");
+    assert!(out.contains("broken: logits differ"), "{out}");
+    assert!(out.contains("equals the recorded one"), "{out}");
+
+    let case = failure["case"].as_str().unwrap();
+    let minimize = lockstep(folder.path(), &["minimize", case]);
+    assert_eq!(minimize.status.code(), Some(1));
+    assert!(text(&minimize.stdout).contains("1-minimal"));
+    std::fs::remove_file(folder.path().join(case)).unwrap();
+}
+
+/// A case whose hash differs is reported, one whose model is not there is undecided, one that holds is 0.
+#[test]
+fn replay_tells_held_from_changed_from_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lockstep(folder.path(), &["fuzz", "--cases", "9", "--mode", "batch-dependent"]);
+    assert_eq!(output.status.code(), Some(1));
+    let cases = folder.path().join("target/lockstep/cases");
+    let path = std::fs::read_dir(&cases).unwrap().flatten().next().unwrap().path();
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let replay = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut json = json.clone();
+        change(&mut json);
+        std::fs::write(folder.path().join("case.json"), json.to_string()).unwrap();
+        lockstep(folder.path(), &["replay", "case.json"])
+    };
+    let as_sound = |json: &mut serde_json::Value| {
+        json["world"]["mode"] = "invariant".into();
+        json["observed"]["trajectory"].take();
+    };
+    let held = replay(&as_sound);
+    assert_eq!(held.status.code(), Some(0), "{}", text(&held.stdout));
+    let changed = replay(&|json| {
+        as_sound(json);
+        json["observed"]["trajectory"] = "00".into();
+    });
+    assert_eq!(changed.status.code(), Some(1));
+    assert!(text(&changed.stdout).contains("differs from the recorded"));
+    let missing = replay(&|json| json["world"]["model"] = "gone.gguf".into());
+    assert_eq!(missing.status.code(), Some(3), "{}", text(&missing.stderr));
+    let other = replay(&|json| json["world"]["model_digest"] = "00".into());
+    assert_eq!(other.status.code(), Some(3), "{}", text(&other.stderr));
+    let too_long = replay(&|json| json["workload"]["requests"][0]["max_tokens"] = 400.into());
+    assert_eq!(too_long.status.code(), Some(2), "{}", text(&too_long.stdout));
+    assert!(text(&too_long.stderr).contains("it can never fit"));
+    let unknown = replay(&|json| json["relation"] = "I9".into());
+    assert_eq!(unknown.status.code(), Some(2));
+    // What holds has nothing to minimise.
+    replay(&as_sound);
+    let minimize = lockstep(folder.path(), &["minimize", "case.json"]);
+    assert_eq!(minimize.status.code(), Some(0), "{}", text(&minimize.stdout));
+}
+
+#[test]
+fn generate_completes_a_text_the_same_way_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = || lockstep(folder.path(), &["generate", "hello", "--max-tokens", "8", "--ids"]);
+    let (first, second) = (run(), run());
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    assert_eq!(first.stdout, second.stdout);
+    assert!(!text(&first.stdout).trim().is_empty());
+}
+
+#[test]
+fn env_prints_the_tuple() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lockstep(folder.path(), &["env", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["env"]["matrix_unit"], "{16,25}");
+}
