@@ -11,6 +11,7 @@ pub mod plan;
 mod prefix;
 mod scheduler;
 mod sequence;
+mod state;
 
 use std::fmt;
 

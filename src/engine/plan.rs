@@ -113,12 +113,9 @@ impl Planner {
     }
 
     fn gemm(&self, weight: &Weight, rows: usize) -> GemmLaunch {
-        let (tile, splits) = match rows {
-            ..=SINGLE_ROWS_MAX => (RowTile::Skinny, Splits::Walk),
-            ..=SKINNY_ROWS_MAX => (RowTile::Skinny, Splits::Parallel),
-            ..=PARALLEL_ROWS_MAX => (RowTile::Tiled, Splits::Parallel),
-            _ => (RowTile::Tiled, Splits::Walk),
-        };
+        let tile = if rows <= SKINNY_ROWS_MAX { RowTile::Skinny } else { RowTile::Tiled };
+        let parallel = (SINGLE_ROWS_MAX + 1..=PARALLEL_ROWS_MAX).contains(&rows);
+        let splits = if parallel { Splits::Parallel } else { Splits::Walk };
         let count = if self.mode.spoils(Operator::Gemm) {
             // Fewer splits the more rows there are: enough CTAs exist without them.
             (weight.splits_max / rows.next_power_of_two()).max(1)

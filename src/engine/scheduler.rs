@@ -5,7 +5,7 @@
 //! leaves open; nothing else decides. Priority is (arrival, order of submission) and never changes, so the oldest
 //! request always makes progress.
 
-use crate::record::{Finish, KvMoment, Sentinel, SentinelCounts, TrajectoryHasher};
+use crate::record::{Finish, KvMoment, Sentinel, SentinelCounts};
 use crate::schedule::{Act, Mark, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
@@ -51,13 +51,13 @@ pub(super) struct Scheduler {
     granules: Granules,
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
-    pool: BlockPool,
-    index: PrefixIndex,
+    pub(super) pool: BlockPool,
+    pub(super) index: PrefixIndex,
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
     /// Filled by decisions, drained by the engine.
     pub(super) reads: Vec<KvRead>,
-    boundary: u64,
+    pub(super) boundary: u64,
 }
 
 impl Scheduler {
@@ -477,48 +477,6 @@ impl Scheduler {
     /// Checks that no reference was leaked; called when every request is done.
     pub(super) fn check_idle(&self) -> Result<(), String> {
         self.pool.check_idle()
-    }
-
-    /// Writes the whole state to the trajectory.
-    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
-        hasher.tag("boundary");
-        hasher.u64(self.boundary);
-        for sequence in &self.sequences {
-            hasher.tag("sequence");
-            let state = match sequence.state {
-                State::Future => 0,
-                State::Waiting => 1,
-                State::Running => 2,
-                State::Finished(Finish::Eos) => 3,
-                State::Finished(Finish::Length) => 4,
-                State::Finished(Finish::Undecided) => 5,
-            };
-            let numbers = [
-                sequence.uid,
-                state,
-                sequence.computed as u64,
-                sequence.indexed as u64,
-                sequence.residency.into(),
-                sequence.offers.into(),
-                sequence.offer_at,
-                sequence.step_at,
-                sequence.rank.map_or(u64::MAX, u64::from),
-                sequence.row.map_or(u64::MAX, |r| r as u64),
-                sequence.key[0].into(),
-                sequence.key[1].into(),
-            ];
-            hasher.list(numbers.into_iter());
-            hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
-            hasher.list(sequence.output().iter().map(|t| u64::from(*t)));
-        }
-        for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
-            hasher.tag(tag);
-            hasher.list(list.into_iter());
-        }
-        hasher.tag("index");
-        hasher.list(self.index.state().into_iter());
-        hasher.tag("intents");
-        hasher.list(self.deviations.state().into_iter());
     }
 }
 

@@ -51,8 +51,10 @@ fn as_a_users_target(arguments: &Arguments, fault: &str) -> ExitCode {
     suite.run(arguments, "toy", trials)
 }
 
+type Test = fn() -> Result<(), String>;
+
 fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn() -> Result<(), String>); 10] = [
+    let tests: [(&str, Test); 10] = [
         ("a_sound_engine_passes", sound),
         ("a_leak_between_requests_fails_and_its_case_replays", leak),
         ("a_pass_that_exercised_nothing_fails", vacuous),

@@ -1,0 +1,50 @@
+//! The scheduler's whole state, written to the trajectory at every boundary.
+
+use crate::record::{Finish, TrajectoryHasher};
+
+use super::scheduler::Scheduler;
+use super::sequence::State;
+
+impl Scheduler {
+    /// Writes the whole state to the trajectory.
+    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
+        hasher.tag("boundary");
+        hasher.u64(self.boundary);
+        for sequence in &self.sequences {
+            hasher.tag("sequence");
+            let state = match sequence.state {
+                State::Future => 0,
+                State::Waiting => 1,
+                State::Running => 2,
+                State::Finished(Finish::Eos) => 3,
+                State::Finished(Finish::Length) => 4,
+                State::Finished(Finish::Undecided) => 5,
+            };
+            let numbers = [
+                sequence.uid,
+                state,
+                sequence.computed as u64,
+                sequence.indexed as u64,
+                sequence.residency.into(),
+                sequence.offers.into(),
+                sequence.offer_at,
+                sequence.step_at,
+                sequence.rank.map_or(u64::MAX, u64::from),
+                sequence.row.map_or(u64::MAX, |r| r as u64),
+                sequence.key[0].into(),
+                sequence.key[1].into(),
+            ];
+            hasher.list(numbers.into_iter());
+            hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
+            hasher.list(sequence.output().iter().map(|t| u64::from(*t)));
+        }
+        for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
+            hasher.tag(tag);
+            hasher.list(list.into_iter());
+        }
+        hasher.tag("index");
+        hasher.list(self.index.state().into_iter());
+        hasher.tag("intents");
+        hasher.list(self.deviations.state().into_iter());
+    }
+}
