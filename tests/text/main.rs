@@ -92,6 +92,59 @@ fn ids_under_other_pre_tokenizers_are_those_of_llama_cpp() {
     assert_eq!(differ, [("qwen2", "cafe\u{301} vs caf\u{e9}")]);
 }
 
+/// Metadata of a byte-level BPE with these tokens and merges, and no tensors.
+fn metadata(pre: &str, tokens: &[&str], merges: &[&str]) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let mut out = b"GGUF\x03\0\0\0".to_vec();
+    out.extend([0u64, 4].iter().flat_map(|n| n.to_le_bytes()));
+    for (key, value) in [("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", pre)] {
+        out.extend([text(key), 8u32.to_le_bytes().to_vec(), text(value)].concat());
+    }
+    for (key, list) in [("tokenizer.ggml.tokens", tokens), ("tokenizer.ggml.merges", merges)] {
+        out.extend(text(key));
+        out.extend([9u32, 8].iter().flat_map(|n| n.to_le_bytes()));
+        out.extend((list.len() as u64).to_le_bytes());
+        out.extend(list.iter().flat_map(|t| text(t)));
+    }
+    out
+}
+
+/// Goal: digits are grouped, and whole words taken, as each pre-tokenizer says; SmolLM2's vocabulary, which has no
+/// token of two digits, cannot show it. Method: a vocabulary by hand; "aaa" is a token that no merge makes.
+#[test]
+fn pre_tokenizers_group_digits_and_take_whole_words_each_in_its_way() {
+    let tokens = ["1", "2", "a", "12", "121", "aaa"];
+    let merges = ["1 2", "12 1"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let ids = |pre: &str| {
+        std::fs::write(&path, metadata(pre, &tokens, &merges)).expect("written");
+        Tokenizer::from_gguf(&path).expect("well formed").encode("1212aaa").expect("encodes")
+    };
+    assert_eq!(ids("gpt-2"), [3, 3, 2, 2, 2]);
+    assert_eq!(ids("smollm"), [0, 1, 0, 1, 2, 2, 2]);
+    assert_eq!(ids("llama-bpe"), [4, 1, 5]);
+    assert_eq!(ids("qwen2"), [0, 1, 0, 1, 2, 2, 2]);
+}
+
+#[test]
+fn vocabularies_that_contradict_themselves_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let cases: [(&[&str], &[&str], &str); 5] = [
+        (&["a", "b", "a"], &[], "a token is listed twice"),
+        (&["a", "b"], &["ab"], "merge \"ab\""),
+        (&["a", "b"], &["a c"], "\"c\" is no token"),
+        (&["a", "b"], &["a b"], "merge \"a b\" makes no token"),
+        (&["a", "b"], &[""], "merge \"\""),
+    ];
+    for (tokens, merges, says) in cases {
+        std::fs::write(&path, metadata("gpt-2", tokens, merges)).expect("written");
+        let text = Tokenizer::from_gguf(&path).err().expect("refused").to_string();
+        assert!(text.contains(says), "{says}: {text}");
+    }
+}
+
 #[test]
 fn decoding_gives_the_text_back_specials_included() {
     let tokenizer = smollm2();
