@@ -1,5 +1,6 @@
 //! The `tokenizers` crate, with what it adds on its own switched off.
 
+use std::panic::catch_unwind;
 use std::path::Path;
 
 use super::TextError;
@@ -13,8 +14,13 @@ impl HfTokenizer {
     /// From the text of a `tokenizer.json`.
     pub(super) fn from_json(json: &[u8], file: &str) -> Result<HfTokenizer, TextError> {
         let damaged = |what: String| TextError::Format { file: file.to_owned(), what };
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(json).map_err(|e| damaged(e.to_string()))?;
+        // The crate panics on some files that are not JSON, and on some that are: the first are kept from it,
+        // the second become errors here (after the panic hook has had its say).
+        let _: serde::de::IgnoredAny =
+            serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
+        let mut inner = catch_unwind(|| tokenizers::Tokenizer::from_bytes(json))
+            .map_err(|_| damaged("the tokenizers crate panicked".to_owned()))?
+            .map_err(|e| damaged(e.to_string()))?;
         inner.with_truncation(None).map_err(|e| damaged(e.to_string()))?;
         inner.with_padding(None);
         Ok(HfTokenizer(inner))

@@ -19,6 +19,10 @@ impl Model {
         if kind.is_dir() {
             return hf::load(path, name, dtype);
         }
+        // A pipe or a device has no length to check against.
+        if !kind.is_file() {
+            return Err(origin.unsupported("neither a file nor a folder"));
+        }
         if path.extension().is_some_and(|e| e == "safetensors") {
             let what = "a lone safetensors file; give the folder that also holds config.json";
             return Err(origin.unsupported(what));

@@ -1,6 +1,7 @@
 //! Tokenizers against ids that another runtime made of the same vocabulary.
 #![cfg(feature = "cli")]
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use lockstep::text::{TextError, Tokenizer, prompts};
@@ -92,6 +93,59 @@ fn ids_under_other_pre_tokenizers_are_those_of_llama_cpp() {
     assert_eq!(differ, [("qwen2", "cafe\u{301} vs caf\u{e9}")]);
 }
 
+/// Metadata of a byte-level BPE with these tokens and merges, and no tensors.
+fn metadata(pre: &str, tokens: &[&str], merges: &[&str]) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let mut out = b"GGUF\x03\0\0\0".to_vec();
+    out.extend([0u64, 4].iter().flat_map(|n| n.to_le_bytes()));
+    for (key, value) in [("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", pre)] {
+        out.extend([text(key), 8u32.to_le_bytes().to_vec(), text(value)].concat());
+    }
+    for (key, list) in [("tokenizer.ggml.tokens", tokens), ("tokenizer.ggml.merges", merges)] {
+        out.extend(text(key));
+        out.extend([9u32, 8].iter().flat_map(|n| n.to_le_bytes()));
+        out.extend((list.len() as u64).to_le_bytes());
+        out.extend(list.iter().flat_map(|t| text(t)));
+    }
+    out
+}
+
+/// Goal: digits are grouped, and whole words taken, as each pre-tokenizer says; SmolLM2's vocabulary, which has no
+/// token of two digits, cannot show it. Method: a vocabulary by hand; "aaa" is a token that no merge makes.
+#[test]
+fn pre_tokenizers_group_digits_and_take_whole_words_each_in_its_way() {
+    let tokens = ["1", "2", "a", "12", "121", "aaa"];
+    let merges = ["1 2", "12 1"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let ids = |pre: &str| {
+        std::fs::write(&path, metadata(pre, &tokens, &merges)).expect("written");
+        Tokenizer::from_gguf(&path).expect("well formed").encode("1212aaa").expect("encodes")
+    };
+    assert_eq!(ids("gpt-2"), [3, 3, 2, 2, 2]);
+    assert_eq!(ids("smollm"), [0, 1, 0, 1, 2, 2, 2]);
+    assert_eq!(ids("llama-bpe"), [4, 1, 5]);
+    assert_eq!(ids("qwen2"), [0, 1, 0, 1, 2, 2, 2]);
+}
+
+#[test]
+fn vocabularies_that_contradict_themselves_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let cases: [(&[&str], &[&str], &str); 5] = [
+        (&["a", "b", "a"], &[], "a token is listed twice"),
+        (&["a", "b"], &["ab"], "merge \"ab\""),
+        (&["a", "b"], &["a c"], "\"c\" is no token"),
+        (&["a", "b"], &["a b"], "merge \"a b\" makes no token"),
+        (&["a", "b"], &[""], "merge \"\""),
+    ];
+    for (tokens, merges, says) in cases {
+        std::fs::write(&path, metadata("gpt-2", tokens, merges)).expect("written");
+        let text = Tokenizer::from_gguf(&path).err().expect("refused").to_string();
+        assert!(text.contains(says), "{says}: {text}");
+    }
+}
+
 #[test]
 fn decoding_gives_the_text_back_specials_included() {
     let tokenizer = smollm2();
@@ -130,26 +184,59 @@ fn example_prompts_are_mostly_short_and_two_cross_two_splits() {
     assert!(lengths.iter().filter(|&&n| n < 64).count() >= 9, "{lengths:?}");
 }
 
+/// A `tokenizer.json` that would cut texts and put an id before them.
+const JSON: &str = r#"{
+    "version": "1.0",
+    "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+    "added_tokens": [{"id": 3, "content": "<s>", "special": true, "single_word": false,
+                      "lstrip": false, "rstrip": false, "normalized": false}],
+    "post_processor": {"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [3], "tokens": ["<s>"]}}},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3}, "merges": [["a", "b"]]}
+}"#;
+
 /// Goal: a `tokenizer.json` is read, and what it would add to a text or cut off it is switched off.
 #[test]
 fn a_folder_is_read_without_the_ids_that_its_template_would_add() {
-    let json = r#"{
-        "version": "1.0",
-        "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
-        "added_tokens": [{"id": 3, "content": "<s>", "special": true, "single_word": false,
-                          "lstrip": false, "rstrip": false, "normalized": false}],
-        "post_processor": {"type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [3], "tokens": ["<s>"]}}},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3}, "merges": [["a", "b"]]}
-    }"#;
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("tokenizer.json"), json).expect("written");
+    std::fs::write(folder.path().join("tokenizer.json"), JSON).expect("written");
     let tokenizer = Tokenizer::from_path(folder.path()).expect("well formed");
     assert_eq!(tokenizer.encode("aabb<s>").expect("encodes"), [0, 2, 1, 3]);
     assert_eq!(tokenizer.decode(&[0, 2, 1, 3]), "aabb<s>");
+}
+
+/// Goal: a damaged `tokenizer.json` is an error, although the crate that reads it panics on some. Method: every
+/// truncation, and every byte replaced by each of a few that matter to JSON.
+#[test]
+fn no_damaged_tokenizer_json_panics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, JSON).expect("written");
+    let mut file = std::fs::File::options().write(true).open(&path).expect("opens");
+    let mut put = |at: usize, byte: u8| {
+        file.seek(SeekFrom::Start(at as u64)).expect("in the file");
+        file.write_all(&[byte]).expect("written");
+    };
+    let mut noticed = 0;
+    for (at, &byte) in JSON.as_bytes().iter().enumerate() {
+        for other in *b"0\"{},-Z" {
+            put(at, other);
+            match Tokenizer::from_dir(folder.path()) {
+                Ok(tokenizer) => drop(tokenizer.encode("ab <s>")),
+                Err(_) => noticed += 1,
+            }
+        }
+        put(at, byte);
+    }
+    assert!(noticed > JSON.len() * 2, "{noticed} of {}", 7 * JSON.len());
+    assert!(Tokenizer::from_dir(folder.path()).is_ok());
+    for length in (0..JSON.len()).rev() {
+        file.set_len(length as u64).expect("cut");
+        assert!(Tokenizer::from_dir(folder.path()).is_err());
+    }
 }
 
 #[test]
