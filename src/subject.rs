@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::case::Case;
-use crate::record::{Capture, Run};
+use crate::record::{Capture, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
     pub fresh_process: bool,
+    /// Mechanisms that it has and counts. The campaign minima of others are not due; gates always are.
+    pub sentinels: BTreeSet<Sentinel>,
 }
 
 impl Capabilities {
@@ -37,6 +39,7 @@ impl Capabilities {
             kv: true,
             trajectory: true,
             fresh_process: true,
+            sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),
         }
     }
 }

@@ -26,21 +26,23 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let suite = Suite::from_env(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions"));
-    let mut trials = Vec::new();
     let tiny = fixture("tiny", Dtype::Bf16);
-    let invariant: Arc<dyn Subject + Send> = Arc::new(tiny.in_mode(Mode::Invariant));
-    match suite.replays(&invariant) {
-        Ok(replays) => trials.extend(replays),
+    let subjects: [Arc<dyn Subject + Send>; 3] = [
+        Arc::new(tiny.in_mode(Mode::Invariant)),
+        Arc::new(fixture("tiny", Dtype::F16)),
+        Arc::new(fixture("small", Dtype::Bf16)),
+    ];
+    let mut trials = match suite.replays(&subjects) {
+        Ok(replays) => replays,
         Err(error) => {
             eprintln!("lockstep: {error}");
             return ExitCode::from(2);
         }
+    };
+    let shares = [("tiny", 1), ("tiny_f16", 2), ("small", 16)];
+    for (subject, (label, share)) in subjects.iter().zip(shares) {
+        searches(&suite, subject, label, suite.cases.div_ceil(share), &mut trials);
     }
-    searches(&suite, &invariant, "tiny", suite.cases, &mut trials);
-    let f16: Arc<dyn Subject + Send> = Arc::new(fixture("tiny", Dtype::F16));
-    searches(&suite, &f16, "tiny_f16", suite.cases.div_ceil(2), &mut trials);
-    let small: Arc<dyn Subject + Send> = Arc::new(fixture("small", Dtype::Bf16));
-    searches(&suite, &small, "small", suite.cases.div_ceil(16), &mut trials);
 
     let control: Arc<dyn Subject + Send> = Arc::new(tiny.in_mode(Mode::batch_dependent()));
     for relation in RELATIONS.into_iter().filter(|r| r.id != "I3") {

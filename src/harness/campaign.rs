@@ -154,7 +154,7 @@ impl Campaign<'_> {
                 break;
             }
         }
-        tally.settle();
+        tally.settle(&capabilities);
         let failure = match first_failure {
             Some((index, relation, divergence)) => {
                 Some(self.examine(&cases, index, relation, divergence)?)

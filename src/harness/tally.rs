@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::record::{Inert, Run, SENTINELS, SentinelCounts};
 use crate::relation::{Compared, Judgement, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread};
 use crate::schedule::ActKind;
-use crate::subject::Edges;
+use crate::subject::{Capabilities, Edges};
 
 /// What one case contributed.
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ impl Tally {
     }
 
     /// Fills in which minima were missed. A relation that no case exercised is vacuous whatever the number of cases.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, capabilities: &Capabilities) {
         let due = self.cases >= SPREAD_CASES_MIN;
         for i in 0..self.relations.len() {
             let relation = self.relations[i].relation;
@@ -190,7 +190,8 @@ impl Tally {
             for gate in relation.gates {
                 seen.insert(gate.name().to_owned(), self.fired_in[*gate as usize]);
             }
-            for (name, count) in relation.spreads.iter().flat_map(|s| self.spread(*s)) {
+            let spreads = relation.spreads.iter().filter(|s| has(capabilities, **s));
+            for (name, count) in spreads.flat_map(|s| self.spread(*s)) {
                 if due && count < minimum(&name) {
                     missed.push(format!("{name} in {count} of {} cases", self.cases));
                 }
@@ -224,6 +225,15 @@ impl Tally {
     /// Positions whose logits were compared, over all relations.
     pub fn positions_compared(&self) -> u64 {
         self.relations.iter().map(|r| r.compared.positions).sum()
+    }
+}
+
+/// Whether the subject has the mechanism, so that its minimum is due.
+fn has(capabilities: &Capabilities, spread: Spread) -> bool {
+    match spread {
+        Spread::Fired(sentinel) => capabilities.sentinels.contains(&sentinel),
+        Spread::RowEdges => true,
+        Spread::FreshProcess => capabilities.fresh_process,
     }
 }
 

@@ -106,8 +106,9 @@ impl Suite {
         })
     }
 
-    /// One trial `regressions::FILE` for each committed case file of this subject's model.
-    pub fn replays(&self, subject: &Arc<dyn Subject + Send>) -> Result<Vec<Trial>, String> {
+    /// One trial `regressions::FILE` for each committed case file, on the first subject that runs its world's model,
+    /// dtype and mode. A case that no subject runs is a failing trial: it must not be lost in silence.
+    pub fn replays(&self, subjects: &[Arc<dyn Subject + Send>]) -> Result<Vec<Trial>, String> {
         let mut paths: Vec<PathBuf> = match std::fs::read_dir(&self.regressions) {
             Ok(entries) => entries.flatten().map(|e| e.path()).collect(),
             Err(_) => return Ok(Vec::new()),
@@ -117,13 +118,21 @@ impl Suite {
         let mut trials = Vec::new();
         for path in paths {
             let file = CaseFile::read(&path).map_err(|e| e.to_string())?;
-            if file.world.model != subject.name() {
-                continue;
-            }
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let name = format!("regressions::{stem}::{}", subject.name());
-            let subject = Arc::clone(subject);
-            trials.push(Trial::test(name, move || replay(&*subject, &file, &path)));
+            let runs = |subject: &&Arc<dyn Subject + Send>| {
+                let (own, asked) = (subject.default_world(), &file.world);
+                (own.model, own.dtype, own.mode)
+                    == (asked.model.clone(), asked.dtype, asked.mode.clone())
+            };
+            let subject = subjects.iter().find(runs).map(Arc::clone);
+            trials.push(Trial::test(format!("regressions::{stem}"), move || match subject {
+                Some(subject) => replay(&*subject, &file, &path),
+                None => Err(Failed::from(format!(
+                    "{}: no subject of this target runs model {} in this dtype and mode",
+                    path.display(),
+                    file.world.model
+                ))),
+            }));
         }
         Ok(trials)
     }
@@ -208,10 +217,17 @@ impl Suite {
     }
 }
 
-/// The command that replays a committed case.
+/// The command that replays a committed case with this program: cargo's name for it if it is a test target.
 fn replay_command(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    format!("cargo test --test relations regressions::{stem}")
+    let stem = |p: &Path| p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let program = std::env::current_exe().unwrap_or_default();
+    let case = stem(path);
+    match stem(&program).rsplit_once('-') {
+        Some((target, hash)) if hash.len() == 16 => {
+            format!("cargo test --test {target} regressions::{case}")
+        }
+        _ => format!("{} regressions::{case}", program.display()),
+    }
 }
 
 fn vacuous(report: &Report) -> Failed {

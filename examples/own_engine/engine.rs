@@ -1,7 +1,8 @@
-//! A toy engine with faults, to test the harness on something that is not the fixture.
+//! A toy engine, and what it takes to show it to the harness: an implementation of [`Subject`].
 //!
 //! There is no arithmetic: the logits of a position are a hash of the tokens up to it. Every request that has arrived
-//! computes one chunk a step, and decodes one token a step after that.
+//! computes one chunk a step, and decodes one token a step after that. It can deviate from its default policy in two
+//! ways, late arrivals and cut prefills, and says so in its capabilities. On request it has a [`Fault`].
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,12 +32,29 @@ pub(crate) enum Fault {
     Blind,
     /// Fails as soon as two requests meet.
     Crash,
+    /// Says that it counts cuts inside a block, and never does.
+    Boastful,
 }
 
 /// The engine.
 pub(crate) struct Toy {
     fault: Fault,
     executions: AtomicU64,
+}
+
+impl Fault {
+    /// The fault with this name; no fault for any other.
+    pub(crate) fn from_name(name: &str) -> Fault {
+        match name {
+            "leak" => Fault::Leak,
+            "sequential" => Fault::Sequential,
+            "unrepeatable" => Fault::Unrepeatable,
+            "blind" => Fault::Blind,
+            "crash" => Fault::Crash,
+            "boastful" => Fault::Boastful,
+            _ => Fault::None,
+        }
+    }
 }
 
 impl Toy {
@@ -71,12 +89,18 @@ impl Subject for Toy {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let mut sentinels =
+            BTreeSet::from([Sentinel::SharedStep, Sentinel::RowNotFirst, Sentinel::Cut]);
+        if self.fault == Fault::Boastful {
+            sentinels.insert(Sentinel::CutMidBlock);
+        }
         Capabilities {
             acts: BTreeSet::from([ActKind::Arrive, ActKind::Cut]),
             logits: true,
             kv: true,
             trajectory: true,
             fresh_process: false,
+            sentinels,
         }
     }
 

@@ -1,0 +1,26 @@
+//! How to test an engine of your own.
+//!
+//! `engine.rs` implements `Subject` for a toy engine, `suite.rs` is the test target: put the like of it into
+//! `tests/relations.rs` of your crate with `harness = false`. Run `cargo run --example own_engine`, and
+//! `cargo run --example own_engine -- leak` to see what a leak between requests looks like.
+
+mod engine;
+mod suite;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().collect();
+    // A test target has no such word; here the first one may name a fault.
+    let fault = match words.get(1).map(|w| engine::Fault::from_name(w)) {
+        Some(fault) if fault != engine::Fault::None => {
+            words.remove(1);
+            fault
+        }
+        _ => engine::Fault::None,
+    };
+    let arguments = Arguments::from_iter(words);
+    suite::run(&arguments, fault, "target/lockstep/own_engine".into())
+}
