@@ -22,6 +22,8 @@
 mod avx2;
 pub mod oracle;
 mod portable;
+#[cfg(test)]
+mod tests;
 
 use super::dtype::{Format, with_format};
 use super::simd::{Level, Simd};
