@@ -7,8 +7,8 @@
 //! A lane is exact when
 //! - `e >= F - 126`: the cut unit `2^(e-F)` is a normal f32, so the result is normal or zero, the scale is
 //!   finite, and a product or accumulator below `2^-126` (which f32 might have rounded) is cut to zero;
-//! - `e <= 97 + F`: the i32 sum times the cut unit stays below `2^128`, or is `2^128` exactly and
-//!   becomes an infinity, as it should;
+//! - `e <= 126`: every product is below `2^128`, hence finite. (The result is 24 bits times a power of two,
+//!   hence exact, or at least `2^128` and an infinity, as it should be.)
 //! - the i32 sum does not overflow.
 //!
 //! A lane without a nonzero term is +0. Every other lane goes to the oracle: infinities and NaN have the
@@ -40,6 +40,8 @@ pub const PANEL_GROUP: usize = COLUMNS * GROUP;
 pub const ZERO: i16 = -4096;
 /// Exponent code of an infinity or NaN: above every real sum, also next to [`ZERO`].
 pub const SPECIAL: i16 = 12288;
+/// The largest `e` of the fast path, with f32's bias.
+const LARGEST: i32 = 126 + 127;
 /// Sums of exponent codes below this come from zero products only.
 const NO_PRODUCTS: i32 = -2048;
 /// Added to the exponents of row operands, so that a sum of two codes compares with an f32's exponent field.

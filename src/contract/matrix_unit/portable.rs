@@ -1,6 +1,6 @@
 //! The fast path in plain Rust: eight-lane arrays that any compiler can turn into vectors.
 
-use super::{COLUMNS, Chains, Format, GROUP, NO_PRODUCTS, ROW_BIAS, exponent, repair};
+use super::{COLUMNS, Chains, Format, GROUP, LARGEST, NO_PRODUCTS, ROW_BIAS, exponent, repair};
 
 /// See [`super::Unit::decode_rows`].
 pub(super) fn decode_rows<F: Format>(bits: &[u16], values: &mut [f32], exponents: &mut [i16]) {
@@ -87,7 +87,7 @@ fn step<const TERMS: usize, const FRACTION: i32>(
     for lane in 0..COLUMNS {
         let total = low[lane].wrapping_add(high[lane]);
         let overflow = (low[lane] ^ total) & (high[lane] ^ total);
-        let range = (e[lane] - (FRACTION + 1)) | (224 + FRACTION - e[lane]);
+        let range = (e[lane] - (FRACTION + 1)) | (LARGEST - e[lane]);
         bad |= (u32::from((overflow | range) < 0) & u32::from(!empty[lane])) << lane;
         // The conversion rounds to nearest; where that went away from zero, step back by one.
         let nearest = total as f32;

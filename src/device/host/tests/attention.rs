@@ -223,6 +223,24 @@ fn splits_without_weight_are_skipped() {
     }
 }
 
+/// A row from position 32 on merges two splits, in each of four heads; only the chunk from 17 on starts
+/// inside a tile.
+#[test]
+fn counters_count_folds_and_chunks_that_start_inside_a_tile() {
+    let mut rng = Rng::new(14);
+    let mut host = Host::new(contract(Dtype::F16, Constants::TINY));
+    let mut text = [Text::new(&mut rng, Dtype::F16, TINY_HEADS, 42, 1.0)];
+    let kv = pool(&mut rng, &host, &mut text, 4, &[42]);
+    for (from, to, folds, inside) in [(0, 8, 0, 0), (16, 32, 0, 0), (17, 32, 0, 1), (32, 42, 40, 0)]
+    {
+        host = host.fresh();
+        run(&mut host, Splits::Walk, 32, 4, &kv, &[(&text[0], from, to)]);
+        let counts = host.counts();
+        assert_eq!(counts.attention_folds, folds, "{from}..{to}");
+        assert_eq!(counts.attention_tile_before_chunk, inside, "{from}..{to}");
+    }
+}
+
 #[test]
 fn a_launch_that_does_not_fit_the_pool_is_refused() {
     let mut host = Host::new(contract(Dtype::F16, Constants::TINY));

@@ -72,6 +72,31 @@ fn every_variant_is_the_contracts_sum_on_odd_shapes_and_hard_data() {
     }
 }
 
+/// The other unit of the literature, {8,24}, has fast paths of its own.
+#[test]
+fn another_matrix_unit_is_another_contract() {
+    let mut rng = Rng::new(4);
+    let (m, n, k, cuts) = (6, 24, 64, [0, 32, 64]);
+    for dtype in DTYPES {
+        let (x, w) = (rng.wide(dtype, m * k), rng.wide(dtype, n * k));
+        let [sm80, sm90] = [MatrixUnit::SM80, MatrixUnit::SM90]
+            .map(|unit| bits(&reference::gemm(unit, dtype, &cuts, k, &x, &w)));
+        assert_ne!(sm80, sm90);
+        for simd in Simd::all() {
+            let contract =
+                Contract { matrix_unit: MatrixUnit::SM80, ..contract(dtype, Constants::TINY) };
+            let mut host = Host::with_path(contract, simd.path());
+            let matrix = host.upload_matrix(n, k, &w).unwrap();
+            for variant in VARIANTS {
+                let mut y = host.alloc_f32(m * n).unwrap();
+                let launch = launch(variant, &cuts);
+                host.gemm(&launch, m, &x, &matrix, GemmOutput::Store(&mut y)).unwrap();
+                assert_eq!(bits(&y), sm80, "{dtype:?} {simd:?} {variant:?}");
+            }
+        }
+    }
+}
+
 /// r16 and the single residual add, against the stored f32.
 #[test]
 fn outputs_are_rounded_or_added_once_after_the_fold() {
