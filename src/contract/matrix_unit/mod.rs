@@ -256,27 +256,29 @@ fn repair<F: Format>(
     c: [f32; COLUMNS],
     mut r: [f32; COLUMNS],
 ) -> [f32; COLUMNS] {
+    let lanes = (0..COLUMNS).filter(|lane| mask >> lane & 1 == 1);
+    let nan = f32::from_bits(oracle::NAN);
+    // Poisoned rows and dead chains are common enough to be worth an early way out.
+    if a.iter().any(|x| x.is_nan()) {
+        lanes.for_each(|lane| r[lane] = nan);
+        return r;
+    }
     let terms = a.len();
-    let row_nan = a.iter().any(|x| x.is_nan());
     let mut bits_a = [0; GROUP];
     for (bits, x) in bits_a.iter_mut().zip(a) {
         *bits = F::round(*x);
     }
-    for (lane, r) in r.iter_mut().enumerate() {
-        if mask >> lane & 1 == 0 {
-            continue;
-        }
-        // Poisoned rows and dead chains are common enough to be worth an early way out.
-        if row_nan || c[lane].is_nan() {
-            *r = f32::from_bits(oracle::NAN);
+    for lane in lanes {
+        if c[lane].is_nan() {
+            r[lane] = nan;
             continue;
         }
         let mut bits_w = [0; GROUP];
         for (bits, w) in bits_w.iter_mut().zip(w.chunks_exact(COLUMNS)) {
             *bits = F::round(w[lane]);
         }
-        let c = c[lane].to_bits();
-        *r = f32::from_bits(oracle::step(unit, F::DTYPE, c, &bits_a[..terms], &bits_w[..terms]));
+        let (c, a, w) = (c[lane].to_bits(), &bits_a[..terms], &bits_w[..terms]);
+        r[lane] = f32::from_bits(oracle::step(unit, F::DTYPE, c, a, w));
     }
     r
 }

@@ -76,7 +76,7 @@ impl Class {
                 2 => rng.next() as u16 & 0x8000,
                 _ => with_field::<F>(rng, 0, largest),
             },
-            // The largest sums of two exponents are -104..=-98 and 123..=129. f16 does not reach them: there
+            // The largest sums of two exponents are -104..=-98 and 122..=128. f16 does not reach them: there
             // the accumulator decides, at the low limit against zero products.
             Class::LowLimit if F::DTYPE == Dtype::F16 && rng.below(64) > 0 => {
                 rng.next() as u16 & 0x8000
