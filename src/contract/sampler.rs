@@ -281,3 +281,15 @@ impl Kernel for Weights<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first eight bytes of the hashes, as `sha256sum` prints them for the concatenated bytes.
+    #[test]
+    fn keys_are_the_first_bytes_of_the_hash() {
+        assert_eq!(seeded_key(7, 3), [0x5bec_5694, 0x79e9_e0a7]);
+        assert_eq!(unseeded_key(7, 3, 9), [0xbac0_8346, 0x77fc_6907]);
+    }
+}

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{
-    COLUMNS, Chains, Dtype, Format, GROUP, Job, NO_PRODUCTS, PANEL_GROUP, ROW_BIAS, SPECIAL, ZERO,
-    repair,
+    COLUMNS, Chains, Dtype, Format, GROUP, Job, LARGEST, NO_PRODUCTS, PANEL_GROUP, ROW_BIAS,
+    SPECIAL, ZERO, repair,
 };
 
 /// Exponent codes of sixteen factors plus `bias`.
@@ -284,7 +284,7 @@ unsafe fn step<const TERMS: usize, const FRACTION: i32>(
     let overflow = _mm256_and_si256(_mm256_xor_si256(low, total), _mm256_xor_si256(high, total));
     let range = _mm256_or_si256(
         _mm256_sub_epi32(e, _mm256_set1_epi32(FRACTION + 1)),
-        _mm256_sub_epi32(_mm256_set1_epi32(224 + FRACTION), e),
+        _mm256_sub_epi32(_mm256_set1_epi32(LARGEST), e),
     );
     let mut bad = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(overflow, range))) as u32;
 

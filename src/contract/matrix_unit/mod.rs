@@ -7,8 +7,8 @@
 //! A lane is exact when
 //! - `e >= F - 126`: the cut unit `2^(e-F)` is a normal f32, so the result is normal or zero, the scale is
 //!   finite, and a product or accumulator below `2^-126` (which f32 might have rounded) is cut to zero;
-//! - `e <= 97 + F`: the i32 sum times the cut unit stays below `2^128`, or is `2^128` exactly and
-//!   becomes an infinity, as it should;
+//! - `e <= 126`: every product is below `2^128`, hence finite. (The result is 24 bits times a power of two,
+//!   hence exact, or at least `2^128` and an infinity, as it should be.)
 //! - the i32 sum does not overflow.
 //!
 //! A lane without a nonzero term is +0. Every other lane goes to the oracle: infinities and NaN have the
@@ -22,6 +22,8 @@
 mod avx2;
 pub mod oracle;
 mod portable;
+#[cfg(test)]
+mod tests;
 
 use super::dtype::{Format, with_format};
 use super::simd::{Level, Simd};
@@ -38,6 +40,8 @@ pub const PANEL_GROUP: usize = COLUMNS * GROUP;
 pub const ZERO: i16 = -4096;
 /// Exponent code of an infinity or NaN: above every real sum, also next to [`ZERO`].
 pub const SPECIAL: i16 = 12288;
+/// The largest `e` of the fast path, with f32's bias.
+const LARGEST: i32 = 126 + 127;
 /// Sums of exponent codes below this come from zero products only.
 const NO_PRODUCTS: i32 = -2048;
 /// Added to the exponents of row operands, so that a sum of two codes compares with an f32's exponent field.
@@ -252,27 +256,29 @@ fn repair<F: Format>(
     c: [f32; COLUMNS],
     mut r: [f32; COLUMNS],
 ) -> [f32; COLUMNS] {
+    let lanes = (0..COLUMNS).filter(|lane| mask >> lane & 1 == 1);
+    let nan = f32::from_bits(oracle::NAN);
+    // Poisoned rows and dead chains are common enough to be worth an early way out.
+    if a.iter().any(|x| x.is_nan()) {
+        lanes.for_each(|lane| r[lane] = nan);
+        return r;
+    }
     let terms = a.len();
-    let row_nan = a.iter().any(|x| x.is_nan());
     let mut bits_a = [0; GROUP];
     for (bits, x) in bits_a.iter_mut().zip(a) {
         *bits = F::round(*x);
     }
-    for (lane, r) in r.iter_mut().enumerate() {
-        if mask >> lane & 1 == 0 {
-            continue;
-        }
-        // Poisoned rows and dead chains are common enough to be worth an early way out.
-        if row_nan || c[lane].is_nan() {
-            *r = f32::from_bits(oracle::NAN);
+    for lane in lanes {
+        if c[lane].is_nan() {
+            r[lane] = nan;
             continue;
         }
         let mut bits_w = [0; GROUP];
         for (bits, w) in bits_w.iter_mut().zip(w.chunks_exact(COLUMNS)) {
             *bits = F::round(w[lane]);
         }
-        let c = c[lane].to_bits();
-        *r = f32::from_bits(oracle::step(unit, F::DTYPE, c, &bits_a[..terms], &bits_w[..terms]));
+        let (c, a, w) = (c[lane].to_bits(), &bits_a[..terms], &bits_w[..terms]);
+        r[lane] = f32::from_bits(oracle::step(unit, F::DTYPE, c, a, w));
     }
     r
 }

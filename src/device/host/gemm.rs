@@ -1,6 +1,7 @@
 //! GEMM (CONTRACT.md section 2): the cuts come with the launch and are honoured or refused.
 //!
-//! Skinny: a block of panels is decoded a few groups of K at a time, and every row advances over it.
+//! Skinny: a block of panels is decoded a few groups of K at a time (or taken decoded from a small matrix), and
+//! every row advances over it.
 //! Tiled: a panel is decoded once for the whole of K, and each row walks all of it. Either way a job is one
 //! row's chain over eight columns, and many jobs run side by side.
 
@@ -153,22 +154,36 @@ impl Host {
                 let (from, to) = (cut[0] as usize, cut[1] as usize);
                 partial.clear();
                 partial.resize(m * block, [0.0; COLUMNS]);
-                for k in (from..to).step_by(SKINNY_GROUPS * GROUP) {
-                    let len = (SKINNY_GROUPS * GROUP).min(to - k);
-                    for p in 0..block {
-                        let at = p * SKINNY_GROUPS * PANEL_GROUP;
-                        let (values, exponents) = panels.slots(at..at + len * COLUMNS);
-                        self.unit.decode_panel(w.panel(first + p, k..k + len), values, exponents);
+                let mut advance =
+                    |k: usize, len: usize, panels: &Decoded, at: &dyn Fn(usize) -> usize| {
+                        jobs.clear();
+                        for r in 0..m {
+                            jobs.extend((0..block).map(|p| Job {
+                                row: (r * w.k_padded() + k) as u32,
+                                panel: at(p) as u32,
+                            }));
+                        }
+                        let (rows, panels) = (rows.operand(), panels.operand());
+                        self.unit.chains(len / GROUP, rows, panels, jobs, partial);
+                    };
+                if let Some(resident) = w.resident() {
+                    let at = |p| ((first + p) * w.k_padded() + from) * COLUMNS;
+                    advance(from, to - from, resident, &at);
+                } else {
+                    let stride = SKINNY_GROUPS * PANEL_GROUP;
+                    for k in (from..to).step_by(SKINNY_GROUPS * GROUP) {
+                        let len = (SKINNY_GROUPS * GROUP).min(to - k);
+                        for p in 0..block {
+                            let range = p * stride..p * stride + len * COLUMNS;
+                            let (values, exponents) = panels.slots(range);
+                            self.unit.decode_panel(
+                                w.panel(first + p, k..k + len),
+                                values,
+                                exponents,
+                            );
+                        }
+                        advance(k, len, panels, &|p| p * stride);
                     }
-                    jobs.clear();
-                    for r in 0..m {
-                        jobs.extend((0..block).map(|p| Job {
-                            row: (r * w.k_padded() + k) as u32,
-                            panel: (p * SKINNY_GROUPS * PANEL_GROUP) as u32,
-                        }));
-                    }
-                    let (rows, panels) = (rows.operand(), panels.operand());
-                    self.unit.chains(len / GROUP, rows, panels, jobs, partial);
                 }
                 if walk {
                     accumulate(sums, partial);

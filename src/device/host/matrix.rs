@@ -1,7 +1,11 @@
-//! Weight matrices: panels of eight output columns, k-major, two bytes a weight.
+//! Weight matrices: panels of eight output columns, k-major, two bytes a weight. A small matrix also keeps its
+//! decoded panels, six bytes a weight more: a single row would spend half its time on decoding.
 
 use super::{DeviceError, allocate, require};
-use crate::contract::matrix_unit::{COLUMNS, GROUP};
+use crate::contract::matrix_unit::{COLUMNS, Decoded, GROUP, Unit};
+
+/// Most weights of a matrix that keeps its decoded panels: all of `tiny`, which then fits a core's L2.
+const RESIDENT_MAX: usize = 1 << 15;
 
 /// A weight matrix `[n][k]`, stored as `[n/8][k][8]`; n is padded to 8 and k to 16 with +0.
 #[derive(Clone, Debug)]
@@ -10,11 +14,17 @@ pub struct HostMatrix {
     k: usize,
     k_padded: usize,
     data: Vec<u16>,
+    resident: Option<Decoded>,
 }
 
 impl HostMatrix {
     /// Stores row-major `values`.
-    pub(super) fn new(n: usize, k: usize, values: &[u16]) -> Result<HostMatrix, DeviceError> {
+    pub(super) fn new(
+        unit: &Unit,
+        n: usize,
+        k: usize,
+        values: &[u16],
+    ) -> Result<HostMatrix, DeviceError> {
         require(n > 0 && k > 0 && values.len() == n * k, || {
             format!("upload_matrix: {} values for {n} x {k}", values.len())
         })?;
@@ -26,7 +36,14 @@ impl HostMatrix {
                 slots[i % COLUMNS] = *value;
             }
         }
-        Ok(HostMatrix { n, k, k_padded, data })
+        let resident = (data.len() <= RESIDENT_MAX).then(|| {
+            let mut decoded = Decoded::default();
+            decoded.reserve(data.len());
+            let (values, exponents) = decoded.slots(0..data.len());
+            unit.decode_panel(&data, values, exponents);
+            decoded
+        });
+        Ok(HostMatrix { n, k, k_padded, data, resident })
     }
 
     /// Output features.
@@ -53,6 +70,11 @@ impl HostMatrix {
     pub(super) fn panel(&self, panel: usize, k: std::ops::Range<usize>) -> &[u16] {
         let start = panel * COLUMNS * self.k_padded;
         &self.data[start + k.start * COLUMNS..start + k.end * COLUMNS]
+    }
+
+    /// All panels decoded, one after the other, if the matrix is small.
+    pub(super) fn resident(&self) -> Option<&Decoded> {
+        self.resident.as_ref()
     }
 
     /// Row `i` of `[n][k]`, element by element.

@@ -135,7 +135,7 @@ impl Device for Host {
     }
 
     fn upload_matrix(&self, n: usize, k: usize, values: &[u16]) -> Result<HostMatrix, DeviceError> {
-        HostMatrix::new(n, k, values)
+        HostMatrix::new(&self.unit, n, k, values)
     }
 
     fn upload_rope(&self, table: &RopeTable) -> Result<RopeTable, DeviceError> {

@@ -39,16 +39,17 @@ pub(super) fn keys(unit: &Unit, source: &Source<'_>, zeros: &[u16], out: &mut [u
 /// V as panels of eight elements, `[dim/8][position][8]`.
 pub(super) fn values(source: &Source<'_>, out: &mut [u16]) {
     let tile = source.positions.len();
+    let columns = out.as_chunks_mut::<COLUMNS>().0;
     let mut written = 0;
     for row in source.rows() {
-        for (panel, x) in out.chunks_exact_mut(tile * COLUMNS).zip(row.as_chunks::<COLUMNS>().0) {
-            *panel[written * COLUMNS..].first_chunk_mut::<COLUMNS>().expect("a tile row") = *x;
+        for (panel, x) in row.as_chunks::<COLUMNS>().0.iter().enumerate() {
+            columns[panel * tile + written] = *x;
         }
         written += 1;
     }
     if written < tile {
-        for panel in out.chunks_exact_mut(tile * COLUMNS) {
-            panel[written * COLUMNS..].fill(0);
+        for panel in columns.chunks_exact_mut(tile) {
+            panel[written..].fill([0; COLUMNS]);
         }
     }
 }

@@ -177,15 +177,17 @@ fn non_finite_keys_and_values_do_what_the_contract_says() {
     let constants = Constants { tile: 32, split: 64, ..Constants::TINY };
     let size = 4;
     for dtype in DTYPES {
-        for (in_v, special) in [
-            (false, f32::NAN),
-            (true, f32::NAN),
-            (false, f32::INFINITY),
-            (true, f32::NEG_INFINITY),
-            (false, f32::NEG_INFINITY),
+        // The last one sits where K's bits would show up as V's, were the unwritten tail not cleared.
+        for (in_v, special, position, element) in [
+            (false, f32::NAN, 50, 3),
+            (true, f32::NAN, 50, 3),
+            (false, f32::INFINITY, 50, 3),
+            (true, f32::NEG_INFINITY, 50, 3),
+            (false, f32::NEG_INFINITY, 50, 3),
+            (false, f32::NEG_INFINITY, 75, 12),
         ] {
             let mut text = [Text::new(&mut rng, dtype, TINY_HEADS, 90, 1.0)];
-            let at = 50 * TINY_HEADS.kv * TINY_HEADS.dim + 3;
+            let at = position * TINY_HEADS.kv * TINY_HEADS.dim + element;
             let target = if in_v { &mut text[0].v } else { &mut text[0].k };
             target[at] = dtype.round(special);
             let expected = text[0].expect(dtype, constants, 20, 90);
@@ -199,6 +201,32 @@ fn non_finite_keys_and_values_do_what_the_contract_says() {
                     if !in_v {
                         assert!(out == expected, "{dtype:?} {special}");
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Goal: scratch carries nothing from one sequence to the next. Method: a neighbour of NaN alone, before and
+/// after, must change no bit of a sequence that ends inside a tile.
+#[test]
+fn a_poisoned_neighbour_leaves_no_trace() {
+    let mut rng = Rng::new(15);
+    for dtype in DTYPES {
+        for constants in [Constants::TINY, Constants { tile: 32, split: 64, ..Constants::TINY }] {
+            let mut texts = [0, 1].map(|_| Text::new(&mut rng, dtype, TINY_HEADS, 60, 2.0));
+            texts[0].k.fill(0x7fff);
+            texts[0].v.fill(0x7fff);
+            let expected = texts[1].expect(dtype, constants, 37, 43);
+            for mut host in hosts(dtype, constants) {
+                let kv = pool(&mut rng, &host, &mut texts, 4, &[60, 43]);
+                for splits in [Splits::Walk, Splits::Parallel] {
+                    let (bad, good) = ((&texts[0], 10, 60), (&texts[1], 37, 43));
+                    let chunks = [bad, good, bad];
+                    let out = run(&mut host, splits, constants.split, 4, &kv, &chunks);
+                    let (from, len) = (50 * 64, 6 * 64);
+                    assert!(out[from..from + len] == expected, "{dtype:?} {splits:?}");
+                    assert!(out[..from].iter().all(|x| *x == 0x7fff));
                 }
             }
         }
@@ -220,6 +248,24 @@ fn splits_without_weight_are_skipped() {
                 assert!(out == expected, "{scale} {splits:?} {:?}", host.path());
             }
         }
+    }
+}
+
+/// A row from position 32 on merges two splits, in each of four heads; only the chunk from 17 on starts
+/// inside a tile.
+#[test]
+fn counters_count_folds_and_chunks_that_start_inside_a_tile() {
+    let mut rng = Rng::new(14);
+    let mut host = Host::new(contract(Dtype::F16, Constants::TINY));
+    let mut text = [Text::new(&mut rng, Dtype::F16, TINY_HEADS, 42, 1.0)];
+    let kv = pool(&mut rng, &host, &mut text, 4, &[42]);
+    for (from, to, folds, inside) in [(0, 8, 0, 0), (16, 32, 0, 0), (17, 32, 0, 1), (32, 42, 40, 0)]
+    {
+        host = host.fresh();
+        run(&mut host, Splits::Walk, 32, 4, &kv, &[(&text[0], from, to)]);
+        let counts = host.counts();
+        assert_eq!(counts.attention_folds, folds, "{from}..{to}");
+        assert_eq!(counts.attention_tile_before_chunk, inside, "{from}..{to}");
     }
 }
 

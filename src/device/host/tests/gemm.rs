@@ -46,6 +46,21 @@ fn every_variant_is_the_contracts_sum_on_the_presets_shapes() {
     }
 }
 
+/// Goal: matrices too large to stay decoded take another way in the skinny variants. Method: one such shape
+/// with a last block that is not full, and splits that end inside a decoded stretch of K.
+#[test]
+fn every_variant_is_the_contracts_sum_on_a_matrix_that_is_not_resident() {
+    let mut rng = Rng::new(5);
+    let (m, n, k) = (3, 68, 600);
+    for dtype in DTYPES {
+        let (x, w) = (rng.ordinary(dtype, m * k, 2.0), rng.ordinary(dtype, n * k, 0.3));
+        let host = Host::new(contract(dtype, Constants::TINY));
+        assert!(host.upload_matrix(n, k, &w).unwrap().resident().is_none());
+        assert!(host.upload_matrix(8, k, &w[..8 * k]).unwrap().resident().is_some());
+        check(dtype, m, n, k, &[0, 112, 368, 608], &x, &w);
+    }
+}
+
 /// Odd shapes (K and N that fill no group or panel), random cuts, empty splits included, and wide
 /// magnitudes, zeros, subnormals, sometimes infinities and NaN.
 #[test]
@@ -69,6 +84,31 @@ fn every_variant_is_the_contracts_sum_on_odd_shapes_and_hard_data() {
             }
         }
         check(dtype, m, n, k, &cuts, &x, &w);
+    }
+}
+
+/// The other unit of the literature, {8,24}, has fast paths of its own.
+#[test]
+fn another_matrix_unit_is_another_contract() {
+    let mut rng = Rng::new(4);
+    let (m, n, k, cuts) = (6, 24, 64, [0, 32, 64]);
+    for dtype in DTYPES {
+        let (x, w) = (rng.wide(dtype, m * k), rng.wide(dtype, n * k));
+        let [sm80, sm90] = [MatrixUnit::SM80, MatrixUnit::SM90]
+            .map(|unit| bits(&reference::gemm(unit, dtype, &cuts, k, &x, &w)));
+        assert_ne!(sm80, sm90);
+        for simd in Simd::all() {
+            let contract =
+                Contract { matrix_unit: MatrixUnit::SM80, ..contract(dtype, Constants::TINY) };
+            let mut host = Host::with_path(contract, simd.path());
+            let matrix = host.upload_matrix(n, k, &w).unwrap();
+            for variant in VARIANTS {
+                let mut y = host.alloc_f32(m * n).unwrap();
+                let launch = launch(variant, &cuts);
+                host.gemm(&launch, m, &x, &matrix, GemmOutput::Store(&mut y)).unwrap();
+                assert_eq!(bits(&y), sm80, "{dtype:?} {simd:?} {variant:?}");
+            }
+        }
     }
 }
 
