@@ -25,6 +25,8 @@ use super::{CliError, Exit};
 const CASES_FOLDER: &str = "target/lockstep/cases";
 /// Cases unless asked otherwise, where no time limit is given.
 const CASES_DEFAULT: u64 = 500;
+/// The same on loaded weights, which cost about a thousand times what `tiny` costs.
+const CASES_DEFAULT_LOADED: u64 = 4;
 
 #[derive(Args, Debug)]
 pub(super) struct Fuzz {
@@ -39,7 +41,7 @@ pub(super) struct Fuzz {
     /// File of real prompts, separated by lines of `---`. Loaded models default to the committed ones.
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
-    /// Cases to run [default: 500, or as many as fit into --seconds].
+    /// Cases to run [default: 500, or 4 on loaded weights, or as many as fit into --seconds].
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     cases: Option<u64>,
     /// Seconds to run for.
@@ -89,7 +91,8 @@ impl Fuzz {
             relations,
             cases: self.cases.unwrap_or(match self.seconds {
                 Some(_) => u64::MAX,
-                None => CASES_DEFAULT,
+                None if self.is_preset() => CASES_DEFAULT,
+                None => CASES_DEFAULT_LOADED,
             }),
             time_max: self.seconds.map(Duration::from_secs_f64),
             seed: self.seed,
@@ -138,16 +141,18 @@ impl Fuzz {
 
     fn space(&self, fixture: &Fixture<Host>) -> Result<Space, CliError> {
         let mut space = Space::new(fixture.edges(), fixture.default_world());
-        let is_preset = Preset::from_name(&self.model.model).is_some();
-        if !is_preset || self.prompts.is_some() {
+        if !self.is_preset() || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
             space.prompts = Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
         }
-        if !is_preset {
-            // Real weights cost about a thousand times what `tiny` costs.
+        if !self.is_preset() {
             space.requests_max = 4;
         }
         Ok(space)
+    }
+
+    fn is_preset(&self) -> bool {
+        Preset::from_name(&self.model.model).is_some()
     }
 
     /// Everything that decides which cases run, in one line.
