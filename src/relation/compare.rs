@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{KvBits, Output};
+use crate::record::{KvBits, KvMoment, Output};
 
 use super::Compared;
 
@@ -103,21 +103,23 @@ pub fn crash(detail: String) -> Divergence {
     }
 }
 
-/// Compares what was observed of a request with its canonical output.
-pub fn outputs(uid: u64, got: &Output, canonical: &Output) -> Result<Compared, Divergence> {
+/// Compares what was observed of a request with its canonical output. `kv` says whether the subject reports K and V.
+pub fn outputs(
+    uid: u64,
+    got: &Output,
+    canonical: &Output,
+    kv: bool,
+) -> Result<Compared, Divergence> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
     compare_logits(uid, got, canonical, &mut compared, &mut differences);
     compare_kv(uid, got, canonical, &mut compared, &mut differences);
     compare_tokens(uid, got, canonical, &mut differences);
-    // Less compared than computed, and no other difference that explains it: the comparer was blind.
-    let due = (got.rows_computed, got.kv_due);
-    if differences.is_empty() && due != (compared.positions, compared.kv) {
+    // No difference, but less seen than there was to see: the comparer was blind.
+    if differences.is_empty()
+        && let Some(detail) = blindness(got, canonical, compared, kv)
+    {
         let place = Place { uid: Some(uid), ..Place::default() };
-        let detail = format!(
-            "compared {} of {} computed and {} of {} stored positions",
-            compared.positions, due.0, compared.kv, due.1
-        );
         differences.insert(Observable::Coverage, (place, detail));
     }
     let all: BTreeSet<Observable> = differences.keys().copied().collect();
@@ -125,6 +127,47 @@ pub fn outputs(uid: u64, got: &Output, canonical: &Output) -> Result<Compared, D
         None => Ok(compared),
         Some((observable, (place, detail))) => Err(Divergence { observable, all, place, detail }),
     }
+}
+
+/// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
+/// in the last residency every position of the sequence was computed or attached, and read back at the end.
+fn blindness(got: &Output, canonical: &Output, compared: Compared, kv: bool) -> Option<String> {
+    let due = (got.rows_computed, got.kv_due);
+    if due != (compared.positions, compared.kv) {
+        return Some(format!(
+            "compared {} of {} computed and {} of {} stored positions",
+            compared.positions, due.0, compared.kv, due.1
+        ));
+    }
+    let all: BTreeSet<u32> = (0..canonical.positions.len() as u32).collect();
+    let Some(last) = got.positions.iter().map(|p| p.residency).max() else {
+        return Some("no position was observed".into());
+    };
+    let mut present: BTreeSet<u32> =
+        got.positions.iter().filter(|p| p.residency == last).map(|p| p.position).collect();
+    let read = |moment| {
+        let mine = move |kv: &&KvBits| kv.residency == last && kv.moment == moment;
+        got.kv.iter().filter(mine).map(|kv| kv.position)
+    };
+    let released: BTreeSet<u32> = read(KvMoment::Released).collect();
+    if kv {
+        present.extend(read(KvMoment::Attached));
+    }
+    if kv && present != all {
+        return Some(format!(
+            "{} of {} positions were computed or attached in residency {last}",
+            present.len(),
+            all.len()
+        ));
+    }
+    if kv && released != all {
+        return Some(format!(
+            "K and V of {} of {} positions were read back at the end",
+            released.len(),
+            all.len()
+        ));
+    }
+    None
 }
 
 type Differences = BTreeMap<Observable, (Place, String)>;
@@ -203,7 +246,7 @@ fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Finish, KvDigest, KvMoment, PositionBits};
+    use crate::record::{Finish, KvDigest, PositionBits};
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -229,7 +272,7 @@ mod tests {
 
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
-        let compared = outputs(1, &output(7, 2), &output(7, 2)).unwrap();
+        let compared = outputs(1, &output(7, 2), &output(7, 2), true).unwrap();
         assert_eq!(compared, Compared { positions: 7, kv: 7 });
     }
 
@@ -240,14 +283,14 @@ mod tests {
         for at in 0..7 {
             let mut got = canonical.clone();
             got.positions[at].logits ^= 1 << (at * 9);
-            let divergence = outputs(1, &got, &canonical).unwrap_err();
+            let divergence = outputs(1, &got, &canonical, true).unwrap_err();
             assert_eq!(divergence.observable, Observable::Logits);
             assert_eq!(divergence.place.position, Some(at as u32));
             for layer in 0..2 {
                 for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
                     let mut got = canonical.clone();
                     flip(&mut got.kv[at].layers[layer]);
-                    let divergence = outputs(1, &got, &canonical).unwrap_err();
+                    let divergence = outputs(1, &got, &canonical, true).unwrap_err();
                     assert_eq!(divergence.observable, Observable::Kv);
                     assert_eq!(divergence.place.layer, Some(layer));
                     assert_eq!(divergence.place.position, Some(at as u32));
@@ -261,16 +304,46 @@ mod tests {
         let canonical = output(7, 2);
         let mut got = canonical.clone();
         got.positions.remove(3);
-        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.kv.clear();
-        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.kv[2].layers.clear();
-        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            Observable::Coverage
+        );
+        // Read back and ledger agree with each other, and both are short.
+        let mut got = canonical.clone();
+        got.kv.truncate(5);
+        got.kv_due = 5;
+        assert_eq!(
+            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            Observable::Coverage
+        );
+        let mut got = canonical.clone();
+        got.positions.remove(0);
+        got.rows_computed -= 1;
+        assert_eq!(
+            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            Observable::Coverage
+        );
+        let nothing = Output { positions: vec![], kv: vec![], rows_computed: 0, kv_due: 0, ..got };
+        let divergence = outputs(1, &nothing, &nothing, false).unwrap_err();
+        assert_eq!(divergence.observable, Observable::Coverage);
         // A canonical run that observed nothing can't confirm anything either.
         let blind = Output { positions: Vec::new(), ..canonical.clone() };
-        assert_eq!(outputs(1, &canonical, &blind).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(1, &canonical, &blind, true).unwrap_err().observable,
+            Observable::Coverage
+        );
     }
 
     #[test]
@@ -278,9 +351,9 @@ mod tests {
         let canonical = output(3, 1);
         let mut got = canonical.clone();
         got.tokens[1] = 9;
-        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(outputs(1, &got, &canonical, true).unwrap_err().observable, Observable::Tokens);
         let mut got = canonical.clone();
         got.finish = Some(Finish::Eos);
-        assert_eq!(outputs(1, &got, &canonical).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(outputs(1, &got, &canonical, true).unwrap_err().observable, Observable::Tokens);
     }
 }

@@ -121,6 +121,7 @@ pub(super) fn equal_to_canonical(
     if uids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
+    let kv = executions.subject().capabilities().kv;
     let mut total = Compared::default();
     for &uid in uids {
         let (run, canonical) = executions.with_canonical(uid)?;
@@ -129,7 +130,7 @@ pub(super) fn equal_to_canonical(
             let detail = format!("the engine reported no output for request {uid}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        match compare::outputs(uid, got, expected) {
+        match compare::outputs(uid, got, expected, kv) {
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
