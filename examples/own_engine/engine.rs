@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     Blind,
     /// Fails as soon as two requests meet.
     Crash,
+    /// Panics as soon as two requests meet.
+    Panic,
     /// Says that it counts cuts inside a block, and never does.
     Boastful,
 }
@@ -51,6 +53,7 @@ impl Fault {
             "unrepeatable" => Fault::Unrepeatable,
             "blind" => Fault::Blind,
             "crash" => Fault::Crash,
+            "panic" => Fault::Panic,
             "boastful" => Fault::Boastful,
             _ => Fault::None,
         }
@@ -160,6 +163,7 @@ impl Subject for Toy {
             if self.fault == Fault::Sequential {
                 present.truncate(1);
             }
+            assert!(self.fault != Fault::Panic || present.len() < 2, "two requests met");
             if self.fault == Fault::Crash && present.len() > 1 {
                 return Err(SubjectError::Failed("two requests met".into()));
             }

@@ -7,7 +7,6 @@ use lockstep::case::CaseFile;
 use lockstep::harness::ledger;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
-use lockstep::subject::Subject as _;
 
 use super::replay::{open, relations};
 use super::{CliError, Exit};
@@ -38,15 +37,7 @@ impl Minimize {
                 Some(folder) => folder.clone(),
                 None => self.case.parent().unwrap_or(Path::new("")).to_path_buf(),
             };
-            let run = fixture
-                .execute(
-                    &shrunk.case.world,
-                    &shrunk.case.workload,
-                    &shrunk.case.schedule,
-                    shrunk.case.seed,
-                    None,
-                )
-                .ok();
+            let run = persist::run_of(&fixture, &shrunk.case);
             let minimum = persist::file(
                 &shrunk.case,
                 Some(relation.id),

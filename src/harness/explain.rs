@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::record::{Capture, Run};
 use crate::relation::{Divergence, Observable};
 use crate::schedule::Schedule;
-use crate::subject::Subject;
+use crate::subject::{Subject, guard};
 
 /// The first element that differs, and how close the two best tokens are. `None` if the difference is not one of
 /// logits, or can't be read back.
@@ -17,10 +17,10 @@ pub fn explain(subject: &dyn Subject, case: &Case, divergence: &Divergence) -> O
     let capture = Capture { uid: divergence.place.uid?, position: divergence.place.position? };
     let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&capture.uid);
     let Case { world, workload, schedule, seed } = case;
-    let got = execute(subject.execute(world, workload, schedule, *seed, Some(capture)))?;
+    let got = execute(guard::execute(subject, world, workload, schedule, *seed, Some(capture)))?;
     let alone = workload.alone(capture.uid);
     let empty = Schedule::default();
-    let canonical = execute(subject.execute(world, &alone, &empty, *seed, Some(capture)))?;
+    let canonical = execute(guard::execute(subject, world, &alone, &empty, *seed, Some(capture)))?;
     let residency = divergence.place.residency?;
     let got = &got.captured.iter().find(|c| c.residency == residency)?.logits;
     let canonical = &canonical.captured.first()?.logits;

@@ -6,7 +6,7 @@ use crate::case::{CASE_SCHEMA, Case, CaseError, CaseFile, Observed};
 use crate::env::{Environment, Tool};
 use crate::record::Run;
 use crate::relation::Divergence;
-use crate::subject::Subject;
+use crate::subject::{Subject, guard};
 
 use super::campaign::Failure;
 
@@ -40,8 +40,8 @@ pub fn write(
 }
 
 /// The case's run, if it comes to its end.
-fn run_of(subject: &dyn Subject, case: &Case) -> Option<Run> {
-    subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None).ok()
+pub fn run_of(subject: &dyn Subject, case: &Case) -> Option<Run> {
+    guard::execute(subject, &case.world, &case.workload, &case.schedule, case.seed, None).ok()
 }
 
 /// A case file. `certificate` is (minimal, checks).

@@ -75,7 +75,11 @@ pub struct Divergence {
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} differ", self.observable.name())?;
+        match self.observable {
+            Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
+            Observable::Coverage => write!(f, "not everything was observed")?,
+            other => write!(f, "{} differ", other.name())?,
+        }
         let Place { uid, residency, position, layer } = self.place;
         if let Some(uid) = uid {
             write!(f, ": request {uid}")?;

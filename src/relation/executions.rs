@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::case::Case;
 use crate::record::Run;
 use crate::schedule::Schedule;
-use crate::subject::{Subject, SubjectError};
+use crate::subject::{Subject, SubjectError, guard};
 
 /// Executions of one case.
 pub struct Executions<'s> {
@@ -61,7 +61,8 @@ impl<'s> Executions<'s> {
     pub fn with_canonical(&mut self, uid: u64) -> Result<(&Run, &Run), SubjectError> {
         if !self.canonical.contains_key(&uid) {
             let alone = self.case.workload.alone(uid);
-            let run = self.subject.execute(
+            let run = guard::execute(
+                self.subject,
                 &self.case.world,
                 &alone,
                 &Schedule::default(),
@@ -77,7 +78,7 @@ impl<'s> Executions<'s> {
     /// The case carried out again, in this process.
     pub fn repeat(&mut self) -> Result<Run, SubjectError> {
         let Case { world, workload, schedule, seed } = self.case;
-        let run = self.subject.execute(world, workload, schedule, *seed, None)?;
+        let run = guard::execute(self.subject, world, workload, schedule, *seed, None)?;
         self.forwards += run.steps.len() as u64;
         Ok(run)
     }

@@ -4,6 +4,8 @@
 //! observed. What the engine cannot do it leaves out of [`Capabilities`]; relations that need it then say
 //! "inapplicable", never "held".
 
+pub mod guard;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
