@@ -28,7 +28,8 @@ impl<'s> Executions<'s> {
         case: &'s Case,
         fresh_process: bool,
     ) -> Result<Executions<'s>, SubjectError> {
-        let run = subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None)?;
+        let Case { world, workload, schedule, seed } = case;
+        let run = guard::execute(subject, world, workload, schedule, *seed, None)?;
         let forwards = run.steps.len() as u64;
         Ok(Executions {
             subject,
