@@ -146,6 +146,13 @@ fn the_batch_dependent_mode_is_broken_and_its_case_replays() {
     assert!(out.contains("broken: logits differ"), "{out}");
     assert!(out.contains("equals the recorded one"), "{out}");
 
+    // What failed once comes first from then on, and only in the mode that it failed in.
+    let again = lockstep(folder.path(), &arguments);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stdout).contains("stored case still fails: "), "{}", text(&again.stdout));
+    let sound = lockstep(folder.path(), &["fuzz", "--cases", "3"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", text(&sound.stdout));
+
     let case = failure["case"].as_str().unwrap();
     let minimize = lockstep(folder.path(), &["minimize", case]);
     assert_eq!(minimize.status.code(), Some(1));

@@ -11,7 +11,7 @@ use lockstep::contract::Mode;
 use lockstep::device::host::Host;
 use lockstep::fixture::Fixture;
 use lockstep::harness::persist::{self, Provenance};
-use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict, explain, ledger};
+use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict, explain, ledger, stored};
 use lockstep::relation::{RELATIONS, Relation, named};
 use lockstep::strategy::Space;
 use lockstep::subject::Subject;
@@ -102,17 +102,20 @@ impl Fuzz {
         if !self.quiet {
             println!("{}", self.options(&campaign));
         }
+        let mut failures = self.replay_stored(&fixture, &campaign.relations)?;
         let bar = self.bar(&campaign);
         let report = campaign.run(&|done| bar.set_position(done))?;
         bar.finish_and_clear();
-        let failures = self.report(&fixture, &report)?;
+        self.report(&fixture, &report, &mut failures)?;
+        let verdict = if failures.is_empty() { report.verdict() } else { Verdict::Broken };
+        self.conclude(&report, verdict);
         if let Some(path) = &self.json {
-            let json = document(&report, &fixture, self.seed, &failures);
+            let json = document(&report, verdict, &fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
             std::fs::write(path, text + "\n")
                 .map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
         }
-        Ok(match report.verdict() {
+        Ok(match verdict {
             Verdict::Held => Exit::Held,
             Verdict::Broken => Exit::Broken,
             Verdict::Undecided => Exit::Undecided,
@@ -188,41 +191,77 @@ impl Fuzz {
         bar.with_style(style)
     }
 
+    /// Cases of this model and mode that failed before come first. Returns those that still fail.
+    fn replay_stored(
+        &self,
+        fixture: &Fixture<Host>,
+        asked: &[&'static Relation],
+    ) -> Result<Vec<FailureJson>, CliError> {
+        let mut failures = Vec::new();
+        for (path, file) in stored::list(Path::new(CASES_FOLDER)) {
+            let file = match file {
+                Ok(file) if stored::is_about(&file, fixture) => file,
+                Ok(_) => continue,
+                Err(error) => {
+                    eprintln!("lockstep: stored case skipped: {error}");
+                    continue;
+                }
+            };
+            if file.world.model_digest != fixture.default_world().model_digest {
+                eprintln!("lockstep: stored case skipped: {}: other weights", path.display());
+                continue;
+            }
+            let mut relations = stored::relations(&file);
+            relations.retain(|r| asked.iter().any(|a| a.id == r.id));
+            let Some((relation, divergence)) = stored::broken_by(&file, &relations, fixture)?
+            else {
+                continue;
+            };
+            let command = self.replay_command(&path);
+            println!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
+            failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
+        }
+        Ok(failures)
+    }
+
     /// Prints table and failure, stores the failing case.
     fn report(
         &self,
         fixture: &Fixture<Host>,
         report: &Report,
-    ) -> Result<Vec<FailureJson>, CliError> {
-        let mut failures = Vec::new();
-        let mut text = None;
+        failures: &mut Vec<FailureJson>,
+    ) -> Result<(), CliError> {
         if let Some(failure) = &report.failure {
             let command = |path: &Path| self.replay_command(path);
             let provenance = Provenance { env: fixture.environment(), command: &command };
             let path = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER))
                 .map_err(CliError::usage)?;
             let explanation = explain::explain(fixture, failure.case(), failure.reported());
-            text = Some(ledger::failure(failure, &command(&path), &path, explanation.as_deref()));
-            failures.push(FailureJson::new(failure, &path, command(&path)));
-        }
-        if let Some(text) = text {
+            let text = ledger::failure(failure, &command(&path), &path, explanation.as_deref());
             println!("{text}");
+            let json = FailureJson::new(failure, &path, command(&path));
+            failures.retain(|stored| stored.case() != json.case());
+            failures.push(json);
         }
         if !self.quiet {
             println!("{}", ledger::table(report));
         }
+        Ok(())
+    }
+
+    /// The last line.
+    fn conclude(&self, report: &Report, verdict: Verdict) {
         let tally = &report.tally;
         let seconds = report.elapsed.as_secs_f64();
         println!(
             "{}: {} cases in {seconds:.1} s ({:.1} cases/s), {} requests, {} tokens, {} vacuous",
-            report.verdict().name(),
+            verdict.name(),
             tally.cases,
             tally.cases as f64 / seconds,
             tally.requests,
             tally.tokens,
             report.vacuous()
         );
-        Ok(failures)
     }
 
     /// The shortest command that replays a stored case.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lockstep::case::CaseFile;
 use lockstep::device::host::Host;
 use lockstep::env::{Environment, Tool};
 use lockstep::fixture::Fixture;
-use lockstep::harness::{Failure, Report};
+use lockstep::harness::{Failure, Report, Verdict};
+use lockstep::relation::{Divergence, Relation};
 use lockstep::schedule::ActKind;
 use lockstep::schema::Schema;
 use lockstep::subject::Subject;
@@ -68,7 +70,8 @@ pub(super) struct FailureJson {
     relation: &'static str,
     observable: &'static str,
     summary: String,
-    index: u64,
+    /// Number of the case in the campaign; absent for a stored case.
+    index: Option<u64>,
     repeatable: bool,
     minimal: bool,
     requests: usize,
@@ -82,7 +85,7 @@ impl FailureJson {
             relation: failure.relation.id,
             observable: failure.reported().observable.name(),
             summary: failure.reported().to_string(),
-            index: failure.index,
+            index: Some(failure.index),
             repeatable: failure.is_repeatable(),
             minimal: failure.shrunk.as_ref().is_some_and(|s| s.minimal),
             requests: failure.case().workload.requests.len(),
@@ -90,11 +93,38 @@ impl FailureJson {
             command,
         }
     }
+
+    /// A stored case that still fails.
+    pub(super) fn stored(
+        relation: &'static Relation,
+        divergence: &Divergence,
+        file: &CaseFile,
+        path: &Path,
+        command: String,
+    ) -> FailureJson {
+        FailureJson {
+            relation: relation.id,
+            observable: divergence.observable.name(),
+            summary: divergence.to_string(),
+            index: None,
+            repeatable: true,
+            minimal: file.minimal,
+            requests: file.workload.requests.len(),
+            case: path.display().to_string(),
+            command,
+        }
+    }
+
+    /// Path of the case file.
+    pub(super) fn case(&self) -> &str {
+        &self.case
+    }
 }
 
 /// The document of a report.
 pub(super) fn document(
     report: &Report,
+    verdict: Verdict,
     fixture: &Fixture<Host>,
     seed: u64,
     failures: &[FailureJson],
@@ -108,7 +138,7 @@ pub(super) fn document(
     let multi_split = tally.fired_in[lockstep::record::Sentinel::MultiSplitRow as usize];
     let json = FuzzJson {
         schema: FUZZ_SCHEMA.to_string(),
-        verdict: report.verdict().name(),
+        verdict: verdict.name(),
         device: fixture.device().into(),
         model: fixture.name().into(),
         seed,

@@ -7,8 +7,8 @@ use lockstep::case::CaseFile;
 use lockstep::device::host::Host;
 use lockstep::env::Environment;
 use lockstep::fixture::Fixture;
-use lockstep::harness::{explain, ledger};
-use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, compare, named};
+use lockstep::harness::{explain, ledger, stored};
+use lockstep::relation::{Executions, Judgement, Relation, compare};
 use lockstep::subject::SubjectError;
 use lockstep::weights::{self, Preset};
 
@@ -77,12 +77,13 @@ impl Replay {
 
 /// The relations that a case file is about.
 pub(super) fn relations(file: &CaseFile) -> Result<Vec<&'static Relation>, CliError> {
-    let Some(name) = &file.relation else { return Ok(RELATIONS.to_vec()) };
-    let found = named(name);
-    if found.is_empty() {
-        return Err(CliError::usage(format!("the case names an unknown relation {name:?}")));
+    let found = stored::relations(file);
+    match (&file.relation, found.is_empty()) {
+        (Some(name), true) => {
+            Err(CliError::usage(format!("the case names an unknown relation {name:?}")))
+        }
+        _ => Ok(found),
     }
-    Ok(found)
 }
 
 /// Opens the model that a case file names. A model that is not there, or is another one, leaves the case undecided.

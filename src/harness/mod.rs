@@ -5,6 +5,7 @@ pub mod explain;
 pub mod ledger;
 pub mod persist;
 pub mod shrink;
+pub mod stored;
 pub mod tally;
 pub mod trials;
 

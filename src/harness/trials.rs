@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, contextualize_config};
 
 use crate::case::CaseFile;
 use crate::env::Environment;
-use crate::relation::{Relation, named};
+use crate::relation::Relation;
 use crate::strategy::Space;
 use crate::subject::Subject;
 
@@ -19,7 +19,8 @@ use super::campaign::{Campaign, Report, Verdict};
 use super::explain::explain;
 use super::ledger;
 use super::persist::{self, Provenance};
-use super::shrink::{ShrinkBudget, failure_of};
+use super::shrink::ShrinkBudget;
+use super::stored;
 
 /// Cases of a trial unless `PROPTEST_CASES` says otherwise.
 const CASES_DEFAULT: u32 = 64;
@@ -109,22 +110,11 @@ impl Suite {
     /// One trial `regressions::FILE` for each committed case file, on the first subject that runs its world's model,
     /// dtype and mode. A case that no subject runs is a failing trial: it must not be lost in silence.
     pub fn replays(&self, subjects: &[Arc<dyn Subject + Send>]) -> Result<Vec<Trial>, String> {
-        let mut paths: Vec<PathBuf> = match std::fs::read_dir(&self.regressions) {
-            Ok(entries) => entries.flatten().map(|e| e.path()).collect(),
-            Err(_) => return Ok(Vec::new()),
-        };
-        paths.retain(|p| p.extension().is_some_and(|e| e == "json"));
-        paths.sort();
         let mut trials = Vec::new();
-        for path in paths {
-            let file = CaseFile::read(&path).map_err(|e| e.to_string())?;
+        for (path, file) in stored::list(&self.regressions) {
+            let file = file.map_err(|error| error.to_string())?;
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let runs = |subject: &&Arc<dyn Subject + Send>| {
-                let (own, asked) = (subject.default_world(), &file.world);
-                (own.model, own.dtype, own.mode)
-                    == (asked.model.clone(), asked.dtype, asked.mode.clone())
-            };
-            let subject = subjects.iter().find(runs).map(Arc::clone);
+            let subject = subjects.iter().find(|s| stored::is_about(&file, &***s)).map(Arc::clone);
             trials.push(Trial::test(format!("regressions::{stem}"), move || match subject {
                 Some(subject) => replay(&*subject, &file, &path),
                 None => Err(Failed::from(format!(
@@ -238,25 +228,18 @@ fn vacuous(report: &Report) -> Failed {
 
 /// Carries out a committed case under its relation.
 fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Failed> {
-    let case = file.case();
-    let relations = match &file.relation {
-        Some(name) => named(name),
-        None => crate::relation::RELATIONS.to_vec(),
-    };
+    let relations = stored::relations(file);
     if relations.is_empty() {
         return Err(Failed::from(format!("{}: unknown relation", path.display())));
     }
-    for relation in relations {
-        let found = failure_of(subject, relation, &case, false)
-            .map_err(|error| Failed::from(format!("{}: {error}", path.display())))?;
-        if let Some(divergence) = found {
-            return Err(Failed::from(format!(
-                "{}: relation {} is broken: {divergence}\n{}",
-                path.display(),
-                relation.id,
-                ledger::describe(&case)
-            )));
-        }
+    match stored::broken_by(file, &relations, subject) {
+        Ok(None) => Ok(()),
+        Ok(Some((relation, divergence))) => Err(Failed::from(format!(
+            "{}: relation {} is broken: {divergence}\n{}",
+            path.display(),
+            relation.id,
+            ledger::describe(&file.case())
+        ))),
+        Err(error) => Err(Failed::from(format!("{}: {error}", path.display()))),
     }
-    Ok(())
 }
