@@ -63,7 +63,8 @@ pub struct Place {
 /// A broken relation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The strongest observable that differs; its first difference is described here.
+    /// The strongest observable that differs, or the tokens, if one was drawn otherwise from equal logits. Its difference at
+    /// the smallest position is described here.
     pub observable: Observable,
     /// All observables that differ.
     pub all: BTreeSet<Observable>,
@@ -127,10 +128,25 @@ pub fn outputs(
         differences.insert(Observable::Coverage, (place, detail));
     }
     let all: BTreeSet<Observable> = differences.keys().copied().collect();
-    match differences.into_iter().next() {
-        None => Ok(compared),
-        Some((observable, (place, detail))) => Err(Divergence { observable, all, place, detail }),
+    let Some(&strongest) = all.first() else { return Ok(compared) };
+    // Where another token was drawn from equal logits, all that was computed from it is a consequence.
+    let drawn = differs_only_after_a_draw(got, canonical, &differences);
+    let observable = if drawn { Observable::Tokens } else { strongest };
+    let (place, detail) = differences.remove(&observable).expect("it is one of them");
+    Err(Divergence { observable, all, place, detail })
+}
+
+/// Whether the first differing token was drawn before any position whose logits, K or V differ.
+fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Differences) -> bool {
+    if !differences.contains_key(&Observable::Tokens) {
+        return false;
     }
+    let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
+    // The last token drawn is never computed: positions + 1 = prompt + tokens.
+    let prompt = (canonical.positions.len() + 1).saturating_sub(canonical.tokens.len());
+    let first = |o| differences.get(&o).and_then(|(place, _): &(Place, String)| place.position);
+    let computed = [first(Observable::Logits), first(Observable::Kv)];
+    computed.into_iter().flatten().all(|p| p as usize >= prompt + common)
 }
 
 /// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
@@ -176,6 +192,16 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, kv: bool) -> 
 
 type Differences = BTreeMap<Observable, (Place, String)>;
 
+/// Keeps the difference at the smallest position; of several there, the one computed first.
+fn note_first(differences: &mut Differences, what: Observable, place: Place, detail: String) {
+    match differences.get(&what) {
+        Some((earlier, _)) if earlier.position <= place.position => {}
+        _ => {
+            differences.insert(what, (place, detail));
+        }
+    }
+}
+
 fn compare_logits(
     uid: u64,
     got: &Output,
@@ -196,7 +222,7 @@ fn compare_logits(
                 layer: None,
             };
             let detail = format!("digest {:016x}, canonical {logits:016x}", bits.logits);
-            differences.entry(Observable::Logits).or_insert((place, detail));
+            note_first(differences, Observable::Logits, place, detail);
         }
     }
 }
@@ -226,7 +252,7 @@ fn compare_kv(
             };
             let which = if a.k != b.k { "K" } else { "V" };
             let detail = format!("{which} as {:?}", kv.moment).to_lowercase();
-            differences.entry(Observable::Kv).or_insert((place, detail));
+            note_first(differences, Observable::Kv, place, detail);
         }
     }
 }
@@ -348,6 +374,21 @@ mod tests {
             outputs(1, &canonical, &blind, true).unwrap_err().observable,
             Observable::Coverage
         );
+    }
+
+    /// 3 positions and 2 tokens: a prompt of 2, so the first token drawn is computed at position 2.
+    #[test]
+    fn a_token_drawn_otherwise_from_equal_logits_is_named_before_what_follows_from_it() {
+        let canonical = output(3, 1);
+        let mut got = canonical.clone();
+        got.tokens[0] = 9;
+        got.positions[2].logits ^= 1;
+        let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+        assert_eq!(divergence.observable, Observable::Tokens);
+        got.positions[1].logits ^= 1;
+        let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+        assert_eq!(divergence.observable, Observable::Logits);
+        assert_eq!(divergence.place.position, Some(1));
     }
 
     #[test]
