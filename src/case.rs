@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -99,8 +98,6 @@ pub struct CaseFile {
 pub enum CaseError {
     /// The file can't be opened, read or written.
     Io(PathBuf, std::io::Error),
-    /// Larger than [`CASE_BYTES_MAX`].
-    TooLarge(PathBuf),
     /// Another schema.
     Schema(PathBuf, SchemaError),
     /// Not JSON, or not the fields of a case.
@@ -113,9 +110,6 @@ impl fmt::Display for CaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CaseError::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            CaseError::TooLarge(path) => {
-                write!(f, "{}: larger than {CASE_BYTES_MAX} bytes", path.display())
-            }
             CaseError::Schema(path, error) => write!(f, "{}: {error}", path.display()),
             CaseError::Json(path, error) => write!(f, "{}: not a case: {error}", path.display()),
             CaseError::Invalid(path, why) => write!(f, "{}: {why}", path.display()),
@@ -129,7 +123,7 @@ impl std::error::Error for CaseError {
             CaseError::Io(_, error) => Some(error),
             CaseError::Schema(_, error) => Some(error),
             CaseError::Json(_, error) => Some(error),
-            CaseError::TooLarge(_) | CaseError::Invalid(..) => None,
+            CaseError::Invalid(..) => None,
         }
     }
 }
@@ -154,12 +148,7 @@ impl CaseFile {
     pub fn read(path: &Path) -> Result<CaseFile, CaseError> {
         let at = || path.to_path_buf();
         let io = |error| CaseError::Io(at(), error);
-        let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(io)?;
-        file.take(CASE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
-        if text.len() as u64 > CASE_BYTES_MAX {
-            return Err(CaseError::TooLarge(at()));
-        }
+        let text = crate::input::read_text(path, CASE_BYTES_MAX).map_err(io)?;
         let mut value: serde_json::Value =
             serde_json::from_str(&text).map_err(|e| CaseError::Json(at(), e))?;
         let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("").to_owned();

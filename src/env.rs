@@ -73,15 +73,18 @@ impl Environment {
     /// (field, value) lines for printing.
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let or = |v: &Option<String>| v.clone().unwrap_or_else(|| "not recorded".into());
-        vec![
+        let mut lines = vec![
             ("device", self.device.clone()),
             ("target", self.target.clone()),
             ("simd", self.simd.clone()),
             ("matrix unit", self.matrix_unit.clone()),
             ("rustc", or(&self.rustc)),
             ("features", self.features.join(",")),
-            ("contract", or(&self.contract)),
-            ("model", or(&self.model)),
-        ]
+        ];
+        // Without a model there is no contract to record.
+        if self.model.is_some() {
+            lines.extend([("contract", or(&self.contract)), ("model", or(&self.model))]);
+        }
+        lines
     }
 }

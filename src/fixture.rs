@@ -168,8 +168,11 @@ where
             sentinels: Default::default(),
             command: String::new(),
         };
-        let folder = std::env::temp_dir().join(format!("lockstep-{}", std::process::id()));
-        let path = file.write_into(&folder).map_err(|e| missing(&e.to_string()))?;
+        let folder = tempfile::Builder::new()
+            .prefix("lockstep-")
+            .tempdir()
+            .map_err(|e| missing(&e.to_string()))?;
+        let path = file.write_into(folder.path()).map_err(|e| missing(&e.to_string()))?;
         let output = Command::new(&fresh.program)
             .args(&fresh.arguments)
             .arg(&path)
@@ -177,12 +180,14 @@ where
             .stdin(Stdio::null())
             .output()
             .map_err(|e| missing(&format!("{}: {e}", fresh.program.display())))?;
-        // Leaving the file behind would do no harm; failing over it would.
-        let _ = std::fs::remove_file(&path);
-        let _ = std::fs::remove_dir(&folder);
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
-            return Err(SubjectError::Failed(format!("the fresh process failed: {}", why.trim())));
+            let line = format!("it ended with {}: {}", output.status, why.trim());
+            // Only "broken" is the engine's doing; a child that was killed, or lacked something, decides nothing.
+            return Err(match output.status.code() {
+                Some(1) => SubjectError::Failed(format!("in a fresh process: {line}")),
+                _ => missing(&line),
+            });
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }

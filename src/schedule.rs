@@ -175,8 +175,8 @@ impl Act {
 
 /// Most intents of a schedule.
 pub const INTENTS_MAX: usize = 65_536;
-/// Longest delay of an act, in boundaries.
-pub const DELAY_MAX: u64 = 10_000;
+/// Longest delay of all acts together, in boundaries.
+pub const DELAY_MAX: u64 = 100_000;
 
 /// The deviations of an execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,13 +200,13 @@ impl Schedule {
                 self.intents.len()
             ));
         }
+        let delay: u64 = self.intents.iter().map(|intent| intent.act.delay()).sum();
+        if delay > DELAY_MAX {
+            return Err(format!(
+                "the schedule delays by {delay} boundaries, at most {DELAY_MAX} are allowed"
+            ));
+        }
         for (i, intent) in self.intents.iter().enumerate() {
-            if intent.act.delay() > DELAY_MAX {
-                return Err(format!(
-                    "schedule[{i}] delays by {} boundaries, at most {DELAY_MAX} are allowed",
-                    intent.act.delay()
-                ));
-            }
             if matches!(intent.act, Act::Cut { tokens: 0 }) {
                 return Err(format!("schedule[{i}] cuts a chunk to 0 tokens"));
             }

@@ -55,7 +55,9 @@ impl std::error::Error for SchemaError {}
 impl Schema {
     /// Checks a schema string. Returns whether it is of a newer minor version, whose additions are to be ignored.
     pub fn check(&self, found: &str) -> Result<bool, SchemaError> {
-        let malformed = || SchemaError::Malformed(found.chars().take(80).collect());
+        // What is quoted back is cut: it may be anything.
+        let found: &str = &found.chars().take(80).collect::<String>();
+        let malformed = || SchemaError::Malformed(found.into());
         let (name, version) = found.split_once('/').ok_or_else(malformed)?;
         let (major, minor) = version.split_once('.').ok_or_else(malformed)?;
         let major: u32 = major.parse().map_err(|_| malformed())?;

@@ -30,7 +30,7 @@ pub struct World {
 }
 
 /// Most blocks a pool may have.
-pub const POOL_BLOCKS_MAX: u32 = 1 << 20;
+pub const POOL_BLOCKS_MAX: u32 = 1 << 16;
 /// Most positions a block may have.
 pub const BLOCK_SIZE_MAX: u32 = 1024;
 

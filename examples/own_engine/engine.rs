@@ -45,9 +45,10 @@ pub(crate) struct Toy {
 }
 
 impl Fault {
-    /// The fault with this name; no fault for any other.
-    pub(crate) fn from_name(name: &str) -> Fault {
-        match name {
+    /// The fault with this name.
+    pub(crate) fn from_name(name: &str) -> Option<Fault> {
+        Some(match name {
+            "none" => Fault::None,
             "leak" => Fault::Leak,
             "sequential" => Fault::Sequential,
             "unrepeatable" => Fault::Unrepeatable,
@@ -55,8 +56,8 @@ impl Fault {
             "crash" => Fault::Crash,
             "panic" => Fault::Panic,
             "boastful" => Fault::Boastful,
-            _ => Fault::None,
-        }
+            _ => return None,
+        })
     }
 }
 

@@ -14,13 +14,18 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().collect();
     // A test target has no such word; here the first one may name a fault.
-    let fault = match words.get(1).map(|w| engine::Fault::from_name(w)) {
-        Some(fault) if fault != engine::Fault::None => {
-            words.remove(1);
-            fault
-        }
-        _ => engine::Fault::None,
-    };
+    let mut fault = engine::Fault::None;
+    if words.get(1).is_some_and(|word| !word.starts_with('-')) {
+        let word = words.remove(1);
+        let Some(named) = engine::Fault::from_name(&word) else {
+            eprintln!(
+                "unknown fault {word:?}, expected none, leak, sequential, unrepeatable, blind, \
+                 crash, panic or boastful"
+            );
+            return ExitCode::from(2);
+        };
+        fault = named;
+    }
     let arguments = Arguments::from_iter(words);
     suite::run(&arguments, fault, "target/lockstep/own_engine".into())
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 use lockstep::env::{Environment, Tool};
 
+use super::out::say;
 use super::{CliError, Exit};
 
 #[derive(Args, Debug)]
@@ -18,19 +19,15 @@ impl Env {
         let tool = Tool::current();
         if self.json {
             let value = serde_json::json!({ "tool": tool, "env": env });
-            println!("{}", serde_json::to_string_pretty(&value).expect("a tuple serialises"));
+            say!("{}", serde_json::to_string_pretty(&value).expect("a tuple serialises"));
             return Ok(Exit::Held);
         }
-        println!(
-            "lockstep {}, rev {}",
-            tool.version,
-            tool.rev.as_deref().unwrap_or("not recorded")
-        );
+        say!("lockstep {}, rev {}", tool.version, tool.rev.as_deref().unwrap_or("not recorded"));
         for (field, value) in env.lines() {
-            println!("{field}: {value}");
+            say!("{field}: {value}");
         }
         let device = std::env::var("LOCKSTEP_DEVICE");
-        println!(
+        say!(
             "LOCKSTEP_DEVICE: {}",
             device.map_or("auto (default)".into(), |d| format!("{d} (environment)"))
         );

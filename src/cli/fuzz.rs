@@ -11,14 +11,16 @@ use lockstep::contract::Mode;
 use lockstep::device::host::Host;
 use lockstep::fixture::Fixture;
 use lockstep::harness::persist::{self, Provenance};
-use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict, explain, ledger, stored};
+use lockstep::harness::stored::{self, Outcome};
+use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, explain, ledger};
 use lockstep::relation::{RELATIONS, Relation, named};
 use lockstep::strategy::Space;
 use lockstep::subject::Subject;
 use lockstep::weights::Preset;
 
 use super::fuzz_json::{FailureJson, document};
-use super::open::{self, ModelArguments};
+use super::open::{self, ModelArguments, replay_command};
+use super::out::say;
 use super::{CliError, Exit};
 
 /// Where failing cases are written.
@@ -32,7 +34,7 @@ const CASES_DEFAULT_LOADED: u64 = 4;
 pub(super) struct Fuzz {
     #[command(flatten)]
     model: ModelArguments,
-    /// The engine under test, or the positive control, which must be found broken.
+    /// The engine under test, or the positive control, which I1 and I2 must find broken (it repeats itself, so I3 holds).
     #[arg(long, value_enum, default_value = "invariant")]
     mode: ModeArgument,
     /// Relations to judge, separated by commas: I1, I2 (or I2.chunk, I2.preempt, I2.prefix), I3. All by default.
@@ -77,14 +79,14 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Fuzz {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let relations = self.relations()?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
-        }
         let mode = match self.mode {
             ModeArgument::Invariant => Mode::Invariant,
             ModeArgument::BatchDependent => Mode::batch_dependent(),
         };
         let fixture = self.model.open(mode)?;
+        if let Some(path) = &self.json {
+            check_writable(path)?;
+        }
         let campaign = Campaign {
             subject: &fixture,
             space: self.space(&fixture)?,
@@ -100,20 +102,26 @@ impl Fuzz {
             budget: ShrinkBudget::default(),
         };
         if !self.quiet {
-            println!("{}", self.options(&campaign));
+            say!("{}", self.options(&campaign));
         }
         let mut failures = self.replay_stored(&fixture, &campaign.relations)?;
         let bar = self.bar(&campaign);
-        let report = campaign.run(&|done| bar.set_position(done))?;
+        let report = campaign.run(&|progress| match progress {
+            Progress::Cases(done) => bar.set_position(done),
+            Progress::Shrinking => bar.set_message("a case failed, shrinking it"),
+        })?;
         bar.finish_and_clear();
-        self.report(&fixture, &report, &mut failures)?;
+        self.report(&fixture, &report, &mut failures);
         let verdict = if failures.is_empty() { report.verdict() } else { Verdict::Broken };
         self.conclude(&report, verdict);
         if let Some(path) = &self.json {
             let json = document(&report, verdict, &fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
-            std::fs::write(path, text + "\n")
-                .map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
+            if let Err(error) = std::fs::write(path, text + "\n") {
+                // What was found is not lost with the file: broken is still broken.
+                eprintln!("lockstep: {}: {error}", path.display());
+                return Ok(if verdict == Verdict::Broken { Exit::Broken } else { Exit::Usage });
+            }
         }
         Ok(match verdict {
             Verdict::Held => Exit::Held,
@@ -162,8 +170,18 @@ impl Fuzz {
     fn options(&self, campaign: &Campaign<'_>) -> String {
         let ids: Vec<&str> = campaign.relations.iter().map(|r| r.id).collect();
         let world = &campaign.space.world;
+        let mut length = String::new();
+        if campaign.cases < u64::MAX {
+            length += &format!(", {} cases", campaign.cases);
+        }
+        if let Some(seconds) = self.seconds {
+            length += &format!(", at most {seconds} s");
+        }
+        if let Some(path) = &self.prompts {
+            length += &format!(", prompts {}", path.display());
+        }
         format!(
-            "lockstep fuzz: model {} {}, device {}, mode {}, seed {}, relations {}, {} jobs",
+            "lockstep fuzz: model {} {}, device {}, mode {}, seed {}, relations {}{length}, {} jobs",
             world.model,
             world.dtype.name(),
             campaign.subject.device(),
@@ -180,15 +198,17 @@ impl Fuzz {
         }
         let (bar, template) = match self.cases {
             None if self.seconds.is_some() => {
-                (ProgressBar::no_length(), "{spinner} {pos} cases, {per_sec}, {elapsed} {msg}")
+                (ProgressBar::no_length(), "{spinner} {pos} cases, {per_sec:.1}, {elapsed} {msg}")
             }
             _ => (
                 ProgressBar::new(campaign.cases),
-                "{bar:40} {pos}/{len} cases, {per_sec}, {eta} left {msg}",
+                "{wide_bar} {pos}/{len} cases, {per_sec:.1}, {eta} left {msg}",
             ),
         };
         let style = ProgressStyle::with_template(template).expect("a valid template");
-        bar.with_style(style)
+        let bar = bar.with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
     }
 
     /// Cases of this model and mode that failed before come first. Returns those that still fail.
@@ -213,64 +233,61 @@ impl Fuzz {
             }
             let mut relations = stored::relations(&file);
             relations.retain(|r| asked.iter().any(|a| a.id == r.id));
-            let Some((relation, divergence)) = stored::broken_by(&file, &relations, fixture)?
+            let Outcome::Broken(relation, divergence) =
+                stored::outcome(&file, &relations, fixture)?
             else {
                 continue;
             };
-            let command = self.replay_command(&path);
-            println!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
+            let command = replay_command(&path);
+            say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
             failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
         }
         Ok(failures)
     }
 
     /// Prints table and failure, stores the failing case.
-    fn report(
-        &self,
-        fixture: &Fixture<Host>,
-        report: &Report,
-        failures: &mut Vec<FailureJson>,
-    ) -> Result<(), CliError> {
+    fn report(&self, fixture: &Fixture<Host>, report: &Report, failures: &mut Vec<FailureJson>) {
         if let Some(failure) = &report.failure {
-            let command = |path: &Path| self.replay_command(path);
+            let command = |path: &Path| replay_command(path);
             let provenance = Provenance { env: fixture.environment(), command: &command };
-            let path = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER))
-                .map_err(CliError::usage)?;
+            let stored = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER));
             let explanation = explain::explain(fixture, failure.case(), failure.reported());
-            let text = ledger::failure(failure, &command(&path), &path, explanation.as_deref());
-            println!("{text}");
+            let explanation = explanation.as_deref();
+            // What was found is shown whether or not it could be stored.
+            let path = match stored {
+                Ok(path) => path,
+                Err(error) => {
+                    eprintln!("lockstep: the case could not be stored: {error}");
+                    PathBuf::from("(not stored)")
+                }
+            };
+            say!("{}", ledger::failure(failure, &command(&path), &path, explanation));
             let json = FailureJson::new(failure, &path, command(&path));
             failures.retain(|stored| stored.case() != json.case());
             failures.push(json);
         }
         if !self.quiet {
-            println!("{}", ledger::table(report));
+            say!("{}", ledger::table(report));
         }
-        Ok(())
     }
 
     /// The last line.
     fn conclude(&self, report: &Report, verdict: Verdict) {
         let tally = &report.tally;
         let seconds = report.elapsed.as_secs_f64();
-        println!(
-            "{}: {} cases in {seconds:.1} s ({:.1} cases/s), {} requests, {} tokens, {} vacuous",
+        let rate = tally.cases as f64 / seconds;
+        let rate = match rate {
+            1.0.. => format!("{rate:.1} cases/s"),
+            _ => format!("{:.1} s/case", rate.recip()),
+        };
+        say!(
+            "{}: {} cases in {seconds:.1} s ({rate}), {} requests, {} tokens, {} vacuous",
             verdict.name(),
             tally.cases,
-            tally.cases as f64 / seconds,
             tally.requests,
             tally.tokens,
             report.vacuous()
         );
-    }
-
-    /// The shortest command that replays a stored case.
-    fn replay_command(&self, path: &Path) -> String {
-        let program = match std::env::var_os("CARGO") {
-            Some(_) => "cargo run --release -- replay",
-            None => "lockstep replay",
-        };
-        format!("{program} {}", path.display())
     }
 }
 

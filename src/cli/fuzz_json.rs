@@ -35,6 +35,8 @@ pub(super) struct FuzzJson {
     /// Share of cases with a row whose attention folded two or more splits.
     multi_split_share: f64,
     fired_share: Option<f64>,
+    /// Whether there were enough cases for the campaign minima to be due.
+    minima_due: bool,
     fired: BTreeMap<&'static str, FiredJson>,
     inert: BTreeMap<&'static str, u64>,
     relations: BTreeMap<&'static str, RelationJson>,
@@ -135,7 +137,7 @@ pub(super) fn document(
     let share = |fired: u64, all: u64| (all > 0).then(|| fired as f64 / all as f64);
     let acts = ActKind::ALL.iter().zip(tally.acts).filter(|(_, (_, all))| *all > 0);
     let (fired, all) = tally.disruptive();
-    let multi_split = tally.fired_in[lockstep::record::Sentinel::MultiSplitRow as usize];
+    let multi_split = tally.coverage.fired_in[lockstep::record::Sentinel::MultiSplitRow as usize];
     let json = FuzzJson {
         schema: FUZZ_SCHEMA.to_string(),
         verdict: verdict.name(),
@@ -151,6 +153,7 @@ pub(super) fn document(
         positions_compared: tally.positions_compared(),
         multi_split_share: multi_split as f64 / cases,
         fired_share: share(fired, all),
+        minima_due: tally.minima_are_due(),
         fired: acts
             .map(|(kind, (fired, all))| {
                 (kind.name(), FiredJson { fired, all, share: fired as f64 / all as f64 })

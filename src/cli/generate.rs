@@ -3,11 +3,13 @@
 use clap::Args;
 use lockstep::contract::Mode;
 use lockstep::contract::sampler::SamplerParams;
+use lockstep::record::Finish;
 use lockstep::schedule::Schedule;
 use lockstep::subject::Subject;
 use lockstep::workload::{Request, Workload};
 
 use super::open::ModelArguments;
+use super::out::say;
 use super::{CliError, Exit};
 
 #[derive(Args, Debug)]
@@ -63,12 +65,23 @@ impl Generate {
         world.pool_blocks = request.blocks_max(world.block_size) as u32;
         let workload = Workload { requests: vec![request] };
         let run = fixture.execute(&world, &workload, &Schedule::default(), self.seed, None)?;
-        let tokens = &run.outputs[&1].tokens;
+        let output = &run.outputs[&1];
+        if output.finish == Some(Finish::Undecided) {
+            return Err(CliError::undecided(
+                "a logit was not finite: nothing may be drawn from it",
+            ));
+        }
+        // The token that ends a text is not part of it.
+        let ends = |t: &u32| fixture.model().config().eos.contains(t);
+        let tokens = match output.tokens.split_last() {
+            Some((last, text)) if ends(last) && !self.ids => text,
+            _ => &output.tokens,
+        };
         if self.ids {
             let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
-            println!("{}", ids.join(" "));
+            say!("{}", ids.join(" "));
         } else {
-            println!("{}{}", self.prompt, tokenizer.decode(tokens));
+            say!("{}{}", self.prompt, tokenizer.decode(tokens));
         }
         Ok(Exit::Held)
     }

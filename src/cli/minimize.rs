@@ -8,6 +8,8 @@ use lockstep::harness::ledger;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
 
+use super::open::replay_command;
+use super::out::say;
 use super::replay::{open, relations};
 use super::{CliError, Exit};
 
@@ -27,16 +29,28 @@ impl Minimize {
         let relations = relations(&file)?;
         let fixture = open(&file)?;
         let case = file.case();
+        let folder = match &self.out {
+            Some(folder) => folder.clone(),
+            None => self.case.parent().unwrap_or(Path::new("")).to_path_buf(),
+        };
+        // Found out before the shrink, not after it.
+        std::fs::create_dir_all(if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &folder
+        })
+        .map_err(|e| CliError::usage(format!("{}: {e}", folder.display())))?;
         for relation in relations {
             let Some(divergence) = failure_of(&fixture, relation, &case, true)? else { continue };
-            println!("{} is broken: {divergence}", relation.id);
+            for _ in 0..2 {
+                if failure_of(&fixture, relation, &case, true)?.is_none() {
+                    let line = format!("{} fails only sometimes: {divergence}", relation.id);
+                    return Err(CliError { exit: Exit::Broken, line });
+                }
+            }
             let shrunk = shrink(&fixture, relation, &case, &divergence, ShrinkBudget::default());
-            let command = |path: &Path| format!("lockstep replay {}", path.display());
+            let command = |path: &Path| replay_command(path);
             let provenance = Provenance { env: fixture.environment(), command: &command };
-            let folder = match &self.out {
-                Some(folder) => folder.clone(),
-                None => self.case.parent().unwrap_or(Path::new("")).to_path_buf(),
-            };
             let run = persist::run_of(&fixture, &shrunk.case);
             let minimum = persist::file(
                 &shrunk.case,
@@ -48,17 +62,19 @@ impl Minimize {
                 &folder,
             );
             let path = minimum.write_into(&folder).map_err(CliError::usage)?;
-            print!("{}", ledger::describe(&shrunk.case));
-            println!(
+            say!("reproduce: {}", minimum.command);
+            say!("{} is broken: {}", relation.id, shrunk.divergence);
+            say!(
                 "{} after {} executions, {} checks: {}",
                 if shrunk.minimal { "1-minimal" } else { "not minimal, the budget ended" },
                 shrunk.executions,
                 shrunk.checks,
                 path.display()
             );
+            say!("{}", ledger::describe(&shrunk.case).trim_end());
             return Ok(Exit::Broken);
         }
-        println!("nothing fails");
+        say!("nothing fails");
         Ok(Exit::Held)
     }
 }

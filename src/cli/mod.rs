@@ -6,6 +6,7 @@ mod fuzz_json;
 mod generate;
 mod minimize;
 mod open;
+mod out;
 mod replay;
 
 use std::fmt;
@@ -111,6 +112,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(Exit::Usage as u8)
 }
 
+/// One line that a terminal can show: no control characters, and no more than a few lines' worth of text.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    const CHARACTERS_MAX: usize = 300;
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let safe =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let mut short: String = line.chars().take(CHARACTERS_MAX).map(safe).collect();
+    if line.chars().count() > CHARACTERS_MAX {
+        short.push_str(" ...");
+    }
+    short
 }

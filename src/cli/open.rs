@@ -6,6 +6,7 @@ use clap::Args;
 use lockstep::contract::{Dtype, Mode};
 use lockstep::device::host::Host;
 use lockstep::fixture::{Fixture, FreshProcess};
+use lockstep::input;
 use lockstep::text::{Tokenizer, prompts};
 use lockstep::weights::{self, Model, Preset};
 
@@ -56,11 +57,32 @@ impl ModelArguments {
     }
 }
 
+/// The shortest command that replays a stored case: through cargo if that is how this program was started.
+pub(super) fn replay_command(path: &Path) -> String {
+    let program = match (std::env::var_os("CARGO"), std::env::args().next()) {
+        (None, Some(program)) => quoted(&program),
+        _ => "cargo run --release --".into(),
+    };
+    format!("{program} replay {}", quoted(&path.display().to_string()))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// Refuses devices that this build does not have.
 pub(super) fn check_device(device: &str) -> Result<(), CliError> {
     match device {
-        "host" | "auto" => Ok(()),
-        "cuda" | "hash" => Err(CliError::usage(format!("device {device} is not in this build"))),
+        // Set but empty is how some shells unset a variable.
+        "host" | "auto" | "" => Ok(()),
+        "cuda" => Err(CliError::undecided("device cuda is not in this build")),
+        "hash" => Err(CliError::usage("device hash is not in this build")),
         _ => Err(CliError::usage(format!(
             "unknown device {device:?}, expected host, cuda, hash or auto"
         ))),
@@ -73,7 +95,8 @@ pub(super) fn fixture(name: &str, model: &Model, mode: Mode) -> Result<Fixture<H
     let program = std::env::current_exe().map_err(CliError::undecided)?;
     Ok(fixture.with_fresh_process(FreshProcess {
         program,
-        arguments: vec!["replay".into(), "--trajectory".into()],
+        // Whatever LOCKSTEP_DEVICE says, the repetition belongs on the same device.
+        arguments: ["replay", "--device", "host", "--trajectory"].map(Into::into).to_vec(),
         variables: Vec::new(),
     }))
 }
@@ -85,15 +108,8 @@ pub(super) fn prompts(
 ) -> Result<Vec<Vec<u32>>, CliError> {
     let text = match file {
         None => include_str!("../../examples/prompts.txt").to_owned(),
-        Some(path) => {
-            let fail =
-                |why: &dyn std::fmt::Display| CliError::usage(format!("{}: {why}", path.display()));
-            let size = std::fs::metadata(path).map_err(|e| fail(&e))?.len();
-            if size > PROMPTS_BYTES_MAX {
-                return Err(fail(&format!("larger than {PROMPTS_BYTES_MAX} bytes")));
-            }
-            std::fs::read_to_string(path).map_err(|e| fail(&e))?
-        }
+        Some(path) => input::read_text(path, PROMPTS_BYTES_MAX)
+            .map_err(|why| CliError::usage(format!("{}: {why}", path.display())))?,
     };
     let list = prompts::parse(&text).map_err(CliError::usage)?;
     let mut ids = Vec::with_capacity(list.len());

@@ -13,6 +13,7 @@ use lockstep::subject::SubjectError;
 use lockstep::weights::{self, Preset};
 
 use super::open::{check_device, fixture};
+use super::out::say;
 use super::{CliError, Exit};
 
 #[derive(Args, Debug)]
@@ -36,40 +37,47 @@ impl Replay {
         let case = file.case();
         if self.trajectory {
             let executions = Executions::new(&fixture, &case, false)?;
-            println!("{}", executions.run().trajectory.hash());
+            say!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
-        print!("{}", ledger::describe(&case));
+        say!("{}", ledger::describe(&case).trim_end());
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
         match Executions::new(&fixture, &case, true) {
             Err(SubjectError::Failed(why)) => {
-                println!("broken: {}", compare::crash(why));
+                say!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;
             }
             Err(error) => return Err(error.into()),
             Ok(mut executions) => {
+                let mut held = false;
                 for relation in relations {
-                    if !judge(&fixture, relation, &mut executions)? {
-                        exit = Exit::Broken;
+                    match judge(&fixture, relation, &mut executions)? {
+                        Judgement::Held(_) => held = true,
+                        Judgement::Broken(_) => exit = Exit::Broken,
+                        Judgement::Inapplicable(_) => {}
                     }
+                }
+                if !held && exit == Exit::Held {
+                    say!("undecided: the case exercised no relation");
+                    exit = Exit::Undecided;
                 }
                 let hash = executions.run().trajectory.hash();
                 match &file.observed.trajectory {
-                    None => println!("trajectory {hash}, recorded: not recorded"),
+                    None => say!("trajectory {hash}, recorded: not recorded"),
                     Some(recorded) if *recorded == hash => {
-                        println!("trajectory {hash}, equals the recorded one");
+                        say!("trajectory {hash}, equals the recorded one");
                     }
                     Some(recorded) => {
-                        println!("trajectory {hash} differs from the recorded {recorded}");
+                        say!("trajectory {hash} differs from the recorded {recorded}");
                         exit = Exit::Broken;
                     }
                 }
             }
         }
         if let Some(summary) = &file.observed.summary {
-            println!("recorded: {summary}");
+            say!("recorded: {summary}");
         }
         Ok(exit)
     }
@@ -102,46 +110,45 @@ pub(super) fn open(file: &CaseFile) -> Result<Fixture<Host>, CliError> {
     fixture(&world.model, &model, world.mode.clone())
 }
 
-/// Judges and prints one relation. Returns whether it is not broken.
+/// Judges and prints one relation.
 fn judge(
     fixture: &Fixture<Host>,
     relation: &Relation,
     executions: &mut Executions<'_>,
-) -> Result<bool, CliError> {
-    let judgement = match (relation.judge)(executions) {
+) -> Result<Judgement, CliError> {
+    let judgement = match relation.judge(executions) {
         Err(SubjectError::Failed(why)) => Judgement::Broken(Box::new(compare::crash(why))),
         other => other?,
     };
-    Ok(match judgement {
-        Judgement::Held(compared) => {
-            println!(
-                "{} held: {} positions, {} kv compared",
-                relation.id, compared.positions, compared.kv
-            );
-            true
-        }
-        Judgement::Inapplicable(why) => {
-            println!("{} inapplicable: {why}", relation.id);
-            true
-        }
+    match &judgement {
+        Judgement::Held(compared) => say!(
+            "{} held: {} positions, {} kv compared",
+            relation.id,
+            compared.positions,
+            compared.kv
+        ),
+        Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
-            println!("{} broken: {divergence}", relation.id);
-            if let Some(text) = explain::explain(fixture, executions.case(), &divergence) {
-                println!("  {text}");
+            say!("{} broken: {divergence}", relation.id);
+            if let Some(text) = explain::explain(fixture, executions.case(), divergence) {
+                say!("  {text}");
             }
-            false
         }
-    })
+    }
+    Ok(judgement)
 }
 
 /// Recorded and present environment, differences marked.
 fn print_environments(recorded: &Environment, present: &Environment) {
-    println!("environment:");
-    for ((field, then), (_, now)) in recorded.lines().iter().zip(present.lines()) {
-        if *then == now {
-            println!("  {field}: {now}");
+    say!("environment:");
+    let recorded = recorded.lines();
+    for (field, now) in present.lines() {
+        let then = recorded.iter().find(|(f, _)| *f == field).map(|(_, then)| then.as_str());
+        let then = then.unwrap_or("not recorded");
+        if then == now {
+            say!("  {field}: {now}");
         } else {
-            println!("  {field}: recorded {then}, present {now}");
+            say!("  {field}: recorded {then}, present {now}");
         }
     }
 }

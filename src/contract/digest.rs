@@ -1,4 +1,4 @@
-//! Digests of rows (CONTRACT.md section 13): free of order, one multiplication chain per element.
+//! Digests of rows (docs/contract.md section 13): free of order, one multiplication chain per element.
 
 use super::dtype::{Dtype, Format, with_format};
 use super::simd::{Kernel, Simd};

@@ -42,7 +42,7 @@ impl MatrixUnit {
     pub const SM80: MatrixUnit = MatrixUnit { terms: 8, fraction_bits: 24 };
 }
 
-/// Constants that decide where reductions are cut (CONTRACT.md sections 2, 6, 10, 12).
+/// Constants that decide where reductions are cut (docs/contract.md sections 2, 6, 10, 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constants {
@@ -167,7 +167,7 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The figures of CONTRACT.md section 12.
+    /// The figures of docs/contract.md section 12.
     #[test]
     fn split_counts_are_those_of_the_presets() {
         let tiny = Constants::TINY;

@@ -1,4 +1,4 @@
-//! RoPE tables (CONTRACT.md section 5): made on the host in f64 with the pinned `libm`, rounded once to f32.
+//! RoPE tables (docs/contract.md section 5): made on the host in f64 with the pinned `libm`, rounded once to f32.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

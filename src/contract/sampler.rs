@@ -1,4 +1,4 @@
-//! The sampler (CONTRACT.md section 11): integers wherever a sum could depend on its order.
+//! The sampler (docs/contract.md section 11): integers wherever a sum could depend on its order.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

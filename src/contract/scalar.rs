@@ -1,4 +1,4 @@
-//! Scalar functions (CONTRACT.md sections 7 to 9 and the scale of section 5): polynomials in f32, so that
+//! Scalar functions (docs/contract.md sections 7 to 9 and the scale of section 5): polynomials in f32, so that
 //! every device gives the same bits.
 
 #![allow(clippy::excessive_precision)]
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::contract::simd::{Kernel, Simd};
 
-    /// Known answers of CONTRACT.md section 7.
+    /// Known answers of docs/contract.md section 7.
     #[test]
     fn exp2_gives_the_known_answers() {
         let table = [

@@ -1,4 +1,4 @@
-//! Orders of summation (CONTRACT.md section 0): LANES and TREE.
+//! Orders of summation (docs/contract.md section 0): LANES and TREE.
 
 /// Most accumulator lanes of any reduction.
 pub const LANES_MAX: usize = 1024;

@@ -89,7 +89,7 @@ pub struct GemmLaunch {
     pub rows: RowTile,
     /// Execution of the splits.
     pub splits: Splits,
-    /// Cuts of K in elements, `cuts[0] = 0 .. cuts[S] = K` (CONTRACT.md section 2). Numerics.
+    /// Cuts of K in elements, `cuts[0] = 0 .. cuts[S] = K` (docs/contract.md section 2). Numerics.
     pub cuts: Arc<[u32]>,
 }
 
@@ -105,7 +105,7 @@ pub struct AttentionLaunch {
 /// Launch of an RMS norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormLaunch {
-    /// Accumulator lanes, a power of two (CONTRACT.md section 4). Numerics.
+    /// Accumulator lanes, a power of two (docs/contract.md section 4). Numerics.
     pub lanes: u32,
     /// Fused with the residual add that produced its input, where the device offers that.
     pub fused: bool,

@@ -76,6 +76,11 @@ impl Deviations {
             if differed { State::Fired } else { State::Inert(Inert::SameAsDefault) };
     }
 
+    /// Records that another act at the same decision made a taken intent void.
+    pub(super) fn overtake(&mut self, taken: Taken) {
+        self.entries[taken.index].state = State::Inert(Inert::Overtaken);
+    }
+
     /// One outcome an intent, in the schedule's order.
     pub(super) fn outcomes(&self) -> Vec<IntentOutcome> {
         self.entries

@@ -3,6 +3,7 @@
 //! An execution is a pure function of (model, world, workload, schedule, seed). Nothing here reads a clock, a thread
 //! id or an address; an engine instance lives for one execution.
 
+mod admission;
 mod blocks;
 mod deviations;
 mod forward;
@@ -84,6 +85,9 @@ pub fn boundary_bound(workload: &Workload, schedule: &Schedule) -> u64 {
     tokens * (schedule.intents.len() as u64 + 1) + delays
 }
 
+/// Most bytes of K and V in a pool.
+pub const POOL_BYTES_MAX: u64 = 4 << 30;
+
 /// Checks that `workload` can run in `world` on this model; the error is one line.
 pub fn check<D: Device>(
     model: &DeviceModel<D>,
@@ -106,6 +110,15 @@ pub fn check<D: Device>(
             "the world asks for {}, the model was loaded as {}",
             world.dtype.name(),
             model.dtype.name()
+        ));
+    }
+    let config = &model.config;
+    let values = 2 * config.layers * config.kv_heads * config.head_dim;
+    let bytes = u64::from(world.pool_blocks) * u64::from(world.block_size) * 2 * values as u64;
+    if bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "a pool of {} blocks of {} takes {bytes} bytes, at most {POOL_BYTES_MAX} are allowed",
+            world.pool_blocks, world.block_size
         ));
     }
     for r in &workload.requests {
@@ -185,7 +198,9 @@ impl<D: Device> Engine<'_, D> {
             boundaries += 1;
             let step = self.scheduler.boundary();
             self.read_kv()?;
-            if !step.is_empty() {
+            if step.is_empty() {
+                self.scheduler.skip_idle();
+            } else {
                 self.launch(&step)?;
             }
             self.scheduler.hash_into(&mut self.hasher);

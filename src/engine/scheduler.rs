@@ -11,7 +11,7 @@ use crate::workload::Workload;
 use crate::world::World;
 
 use super::blocks::{BlockId, BlockPool, Origin};
-use super::deviations::Deviations;
+use super::deviations::{Deviations, Taken};
 use super::prefix::PrefixIndex;
 use super::sequence::{Sequence, State};
 
@@ -24,6 +24,15 @@ pub(super) struct Slice {
     pub(super) start: usize,
     /// Positions computed.
     pub(super) len: usize,
+}
+
+/// The chunk that a sequence is to compute in this step.
+struct Chunk {
+    len: usize,
+    /// What the default policy would compute.
+    default: usize,
+    /// The intent that chose `len`.
+    cut: Option<Taken>,
 }
 
 /// K and V to be read back before the next launch.
@@ -45,9 +54,9 @@ pub(super) struct Granules {
 }
 
 pub(super) struct Scheduler {
-    block_size: usize,
+    pub(super) block_size: usize,
     token_budget: usize,
-    prefix_cache: bool,
+    pub(super) prefix_cache: bool,
     granules: Granules,
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
@@ -122,7 +131,7 @@ impl Scheduler {
     }
 
     /// Indices of the sequences, oldest first.
-    fn by_priority(&self) -> Vec<usize> {
+    pub(super) fn by_priority(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.sequences.len()).collect();
         order.sort_by_key(|&i| (self.sequences[i].arrival, i));
         order
@@ -141,30 +150,34 @@ impl Scheduler {
         let sequence = &mut self.sequences[i];
         let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
-        let wanted = |act| {
-            matches!(act, Act::Stall { .. } | Act::Rank { .. } | Act::Preempt { .. } | Act::Victim)
-        };
+        // A preemption leaves nothing for the other acts to act on, so it comes first.
+        let preempt = |act| matches!(act, Act::Preempt { .. });
+        if let Some(taken) = self.deviations.take(uid, due, preempt) {
+            self.preempt(i, self.boundary + taken.act.delay());
+            self.deviations.settle(taken, true);
+            return;
+        }
+        let wanted = |act| matches!(act, Act::Stall { .. } | Act::Rank { .. } | Act::Victim);
         while let Some(taken) = self.deviations.take(uid, due, wanted) {
             let sequence = &mut self.sequences[i];
             match taken.act {
                 Act::Stall { steps } => {
-                    sequence.step_at = self.boundary + u64::from(steps);
-                    self.deviations.settle(taken, steps > 0);
+                    let until = self.boundary + u64::from(steps);
+                    let differs = until > sequence.step_at.max(self.boundary);
+                    sequence.step_at = sequence.step_at.max(until);
+                    self.deviations.settle(taken, differs);
                 }
                 Act::Rank { to } => {
                     sequence.rank = Some(to);
-                    self.deviations.settle(taken, true);
+                    if let Some(earlier) = sequence.ranked_by.replace(taken) {
+                        self.deviations.overtake(earlier);
+                    }
                 }
                 Act::Victim => match sequence.victim {
                     // Already the next victim: nothing more to ask for.
                     Some(_) => self.deviations.settle(taken, false),
                     None => sequence.victim = Some(taken),
                 },
-                Act::Preempt { away, .. } => {
-                    self.preempt(i, self.boundary + u64::from(away));
-                    self.deviations.settle(taken, true);
-                    return;
-                }
                 _ => unreachable!("not asked for"),
             }
         }
@@ -208,91 +221,6 @@ impl Scheduler {
         });
     }
 
-    /// Admits waiting sequences, oldest first, until one does not fit.
-    fn admit(&mut self) {
-        for i in self.by_priority() {
-            let sequence = &self.sequences[i];
-            if sequence.state != State::Waiting || sequence.offer_at > self.boundary {
-                continue;
-            }
-            let tokens = sequence.tokens.len();
-            // One token at least is computed, for its logits.
-            let limit = if self.prefix_cache { (tokens - 1) / self.block_size } else { 0 };
-            let found = self.index.lookup(&sequence.tokens, self.block_size, limit);
-            let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
-            let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
-            if needed + unused > self.pool.available() {
-                return;
-            }
-            self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
-            self.offer(i, found.blocks);
-        }
-    }
-
-    /// The default would admit this sequence with these cached blocks now; the schedule may refuse or trim.
-    fn offer(&mut self, i: usize, mut cached: Vec<BlockId>) {
-        let sequence = &mut self.sequences[i];
-        sequence.offers += 1;
-        let (uid, n) = (sequence.uid, sequence.offers);
-        let due = |mark| mark == Mark::Offer { n };
-        if let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hold { .. })) {
-            let steps = taken.act.delay();
-            self.deviations.settle(taken, steps > 0);
-            if steps > 0 {
-                sequence.offer_at = self.boundary + steps;
-                self.sentinels.hit(Sentinel::AdmitRefused);
-                return;
-            }
-        }
-        let findable = cached.len();
-        while let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
-        {
-            if let Act::Hit { at_most } = taken.act {
-                let trims = (at_most as usize) < cached.len();
-                cached.truncate(at_most as usize);
-                self.deviations.settle(taken, trims);
-            }
-        }
-        self.attach(i, &cached, findable);
-    }
-
-    fn attach(&mut self, i: usize, cached: &[BlockId], findable: usize) {
-        let sequence = &mut self.sequences[i];
-        for &block in cached {
-            if self.pool.share(block) {
-                self.sentinels.hit(Sentinel::BlockShared);
-            }
-        }
-        sequence.blocks = cached.to_vec();
-        sequence.computed = cached.len() * self.block_size;
-        sequence.indexed = cached.len();
-        sequence.residency += 1;
-        sequence.state = State::Running;
-        sequence.step_at = self.boundary;
-        if sequence.residency > 1 {
-            self.sentinels.hit(Sentinel::Resume);
-        }
-        if cached.len() < findable && cached.is_empty() {
-            self.sentinels.hit(Sentinel::HitRefused);
-        }
-        if !cached.is_empty() {
-            self.sentinels.hit(Sentinel::HitTokensSaved);
-            let servable = (sequence.tokens.len() - 1) / self.block_size;
-            self.sentinels.hit(if cached.len() == servable {
-                Sentinel::HitFull
-            } else {
-                Sentinel::HitPartial
-            });
-            self.reads.push(KvRead {
-                uid: sequence.uid,
-                residency: sequence.residency,
-                moment: KvMoment::Attached,
-                blocks: sequence.blocks.clone(),
-                positions: sequence.computed,
-            });
-        }
-    }
-
     /// Chooses chunks and finds blocks for them, oldest first.
     fn compose(&mut self) -> Vec<Slice> {
         let mut step: Vec<Slice> = Vec::new();
@@ -303,8 +231,19 @@ impl Scheduler {
                 continue;
             }
             let (start, remaining) = (sequence.computed, sequence.remaining());
-            let len = self.chunk(i, remaining.min(budget));
-            if !self.make_room(i, start + len, &step) {
+            let Chunk { len, default, cut } = self.chunk(i, remaining.min(budget));
+            let has_room = self.make_room(i, start + len, &step);
+            match cut {
+                Some(taken) if has_room => {
+                    self.deviations.settle(taken, len < default);
+                    if len < default {
+                        self.sentinels.hit(Sentinel::Cut);
+                    }
+                }
+                Some(taken) => self.deviations.overtake(taken),
+                None => {}
+            }
+            if !has_room {
                 continue;
             }
             self.note_cut(start + len, len < remaining);
@@ -314,20 +253,17 @@ impl Scheduler {
         step
     }
 
-    /// Length of the next chunk: the default, unless the schedule cuts it.
-    fn chunk(&mut self, i: usize, default: usize) -> usize {
+    /// The next chunk: the default, unless the schedule cuts it.
+    fn chunk(&mut self, i: usize, default: usize) -> Chunk {
         let sequence = &self.sequences[i];
         let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
         let taken = self.deviations.take(uid, due, |act| matches!(act, Act::Cut { .. }));
-        let Some(taken) = taken else { return default };
-        let Act::Cut { tokens } = taken.act else { unreachable!("not asked for") };
-        let len = default.min(tokens as usize).max(1);
-        self.deviations.settle(taken, len < default);
-        if len < default {
-            self.sentinels.hit(Sentinel::Cut);
-        }
-        len
+        let len = match taken.map(|taken| taken.act) {
+            Some(Act::Cut { tokens }) => default.min(tokens as usize).max(1),
+            _ => default,
+        };
+        Chunk { len, default, cut: taken }
     }
 
     fn note_cut(&mut self, end: usize, is_cut: bool) {
@@ -390,6 +326,7 @@ impl Scheduler {
 
     /// Puts the slices in row order: oldest first, but ranked sequences at their place.
     fn order_rows(&mut self, step: &mut Vec<Slice>) {
+        let default: Vec<usize> = step.iter().map(|slice| slice.index).collect();
         let (mut ranked, mut ordered): (Vec<Slice>, Vec<Slice>) =
             step.drain(..).partition(|slice| self.sequences[slice.index].rank.is_some());
         ranked.sort_by_key(|slice| self.sequences[slice.index].rank);
@@ -398,8 +335,11 @@ impl Scheduler {
             ordered.insert(to.min(ordered.len()), slice);
         }
         let mut row = 0;
-        for slice in &ordered {
+        for (slice, usual) in ordered.iter().zip(default) {
             let sequence = &mut self.sequences[slice.index];
+            if let Some(taken) = sequence.ranked_by.take() {
+                self.deviations.settle(taken, slice.index != usual);
+            }
             if row > 0 {
                 self.sentinels.hit(Sentinel::RowNotFirst);
             }
@@ -417,6 +357,18 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::SharedStep);
         }
         *step = ordered;
+    }
+
+    /// Nothing could run: moves to the next boundary at which something can. Boundaries in between would decide nothing.
+    pub(super) fn skip_idle(&mut self) {
+        let next = |sequence: &Sequence| match sequence.state {
+            State::Future => Some(sequence.arrival),
+            State::Waiting => Some(sequence.offer_at),
+            State::Running => Some(sequence.step_at),
+            State::Finished(_) => None,
+        };
+        let later = self.sequences.iter().filter_map(next).filter(|at| *at >= self.boundary);
+        self.boundary = later.min().unwrap_or(self.boundary);
     }
 
     /// Blocks of a sequence, for the layout of a step.

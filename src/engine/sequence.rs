@@ -50,6 +50,8 @@ pub(super) struct Sequence {
     pub(super) step_at: u64,
     /// Place among the sequences of a step, if the schedule gave it one.
     pub(super) rank: Option<u32>,
+    /// The intent that set `rank`, until it is seen whether the row order differs for it.
+    pub(super) ranked_by: Option<Taken>,
     /// Set while the schedule wants it to be the next victim.
     pub(super) victim: Option<Taken>,
     /// First row in the last step that it took part in.
@@ -79,6 +81,7 @@ impl Sequence {
             offer_at: 0,
             step_at: 0,
             rank: None,
+            ranked_by: None,
             victim: None,
             row: None,
         }

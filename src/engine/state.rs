@@ -27,16 +27,19 @@ impl Scheduler {
                 sequence.indexed as u64,
                 sequence.residency.into(),
                 sequence.offers.into(),
+                sequence.arrival,
                 sequence.offer_at,
                 sequence.step_at,
                 sequence.rank.map_or(u64::MAX, u64::from),
+                sequence.ranked_by.is_some().into(),
+                sequence.victim.is_some().into(),
                 sequence.row.map_or(u64::MAX, |r| r as u64),
                 sequence.key[0].into(),
                 sequence.key[1].into(),
             ];
             hasher.list(numbers.into_iter());
             hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
-            hasher.list(sequence.output().iter().map(|t| u64::from(*t)));
+            hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
         }
         for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
             hasher.tag(tag);

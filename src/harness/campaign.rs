@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::case::Case;
 use crate::relation::{Executions, Judgement, Relation, compare};
 use crate::strategy::{Cases, Space, cases};
-use crate::subject::{Subject, SubjectError};
+use crate::subject::{Edges, Subject, SubjectError};
 
 use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
 use super::tally::{CaseResult, Tally, case_result};
@@ -130,34 +130,66 @@ struct Judged {
     broken: Option<(usize, compare::Divergence)>,
 }
 
+/// A relation, and why the subject can't be judged by it, if it can't.
+type Asked = (&'static Relation, Option<&'static str>);
+
+const LOCK: &str = "nobody panics while holding the lock";
+
+/// Where a campaign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// This many cases are done.
+    Cases(u64),
+    /// A case failed and is being shrunk.
+    Shrinking,
+}
+
+/// Sums in the order of case numbers, whatever the order in which threads finish.
+struct Folded {
+    tally: Tally,
+    /// Case number, index of the relation, difference.
+    failure: Option<(u64, usize, compare::Divergence)>,
+    next: u64,
+    /// Cases that wait for one before them.
+    waiting: BTreeMap<u64, Judged>,
+}
+
+impl Folded {
+    fn new(asked: &[Asked], edges: &Edges) -> Folded {
+        Folded { tally: Tally::new(asked, edges), failure: None, next: 0, waiting: BTreeMap::new() }
+    }
+
+    fn add(&mut self, index: u64, judged: Judged) {
+        self.waiting.insert(index, judged);
+        // Cases after the first failing one are left out, so that the number of threads decides nothing.
+        while self.failure.is_none()
+            && let Some(judged) = self.waiting.remove(&self.next)
+        {
+            self.tally.add(&judged.result);
+            self.failure = judged.broken.map(|(relation, how)| (self.next, relation, how));
+            self.next += 1;
+        }
+    }
+}
+
 impl Campaign<'_> {
-    /// Runs the campaign. `progress` is called with the number of cases done so far.
+    /// Runs the campaign, telling `progress` where it is.
     ///
     /// The result is a function of the campaign's fields, except that a time limit decides how many cases there are.
-    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Report, SubjectError> {
+    pub fn run(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report, SubjectError> {
         let capabilities = self.subject.capabilities();
-        let relations: Vec<_> =
+        let asked: Vec<Asked> =
             self.relations.iter().map(|r| (*r, (r.applies)(&capabilities).err())).collect();
-        let edges = self.subject.edges();
         let started = Instant::now();
         let cases = cases(self.space.clone());
-        let done = self.judge_all(&cases, &relations, progress, started)?;
+        let Folded { mut tally, failure, .. } =
+            self.judge_all(&cases, &asked, progress, started)?;
         let elapsed = started.elapsed();
-
-        let mut tally = Tally::new(&relations, &edges);
-        let mut first_failure = None;
-        for (index, judged) in done {
-            tally.add(&judged.result);
-            if let Some((relation, divergence)) = judged.broken {
-                first_failure = Some((index, relations[relation].0, divergence));
-                // Cases after the first failing one are left out, so that the number of threads decides nothing.
-                break;
-            }
-        }
         tally.settle(&capabilities);
-        let failure = match first_failure {
+        let failure = match failure {
             Some((index, relation, divergence)) => {
-                Some(self.examine(&cases, index, relation, divergence)?)
+                progress(Progress::Shrinking);
+                Some(self.examine(&cases, index, asked[relation].0, divergence)?)
             }
             None => None,
         };
@@ -168,13 +200,13 @@ impl Campaign<'_> {
     fn judge_all(
         &self,
         cases: &Cases,
-        relations: &[(&'static Relation, Option<&'static str>)],
-        progress: &(dyn Fn(u64) + Sync),
+        asked: &[Asked],
+        progress: &(dyn Fn(Progress) + Sync),
         started: Instant,
-    ) -> Result<BTreeMap<u64, Judged>, SubjectError> {
+    ) -> Result<Folded, SubjectError> {
         let next = AtomicU64::new(0);
         let failed_at = AtomicU64::new(u64::MAX);
-        let done = Mutex::new(BTreeMap::new());
+        let folded = Mutex::new(Folded::new(asked, &self.subject.edges()));
         let error = Mutex::new(None);
         let work = || {
             loop {
@@ -186,19 +218,18 @@ impl Campaign<'_> {
                 if index >= self.cases || index > failed_at.load(Ordering::Relaxed) {
                     return;
                 }
-                match self.judge(cases, relations, index) {
+                match self.judge(cases, asked, index) {
                     Ok(judged) => {
                         if judged.broken.is_some() {
                             failed_at.fetch_min(index, Ordering::Relaxed);
                         }
-                        let mut done =
-                            done.lock().expect("no judge panics while it holds the lock");
-                        done.insert(index, judged);
-                        progress(done.len() as u64);
+                        let mut folded = folded.lock().expect(LOCK);
+                        folded.add(index, judged);
+                        progress(Progress::Cases(folded.tally.cases));
                     }
                     Err(why) => {
                         failed_at.fetch_min(index, Ordering::Relaxed);
-                        *error.lock().expect("no judge panics while it holds the lock") = Some(why);
+                        *error.lock().expect(LOCK) = Some(why);
                         return;
                     }
                 }
@@ -213,18 +244,13 @@ impl Campaign<'_> {
                 }
             });
         }
-        match error.into_inner().expect("all threads are done") {
+        match error.into_inner().expect(LOCK) {
             Some(why) => Err(why),
-            None => Ok(done.into_inner().expect("all threads are done")),
+            None => Ok(folded.into_inner().expect(LOCK)),
         }
     }
 
-    fn judge(
-        &self,
-        cases: &Cases,
-        relations: &[(&'static Relation, Option<&'static str>)],
-        index: u64,
-    ) -> Result<Judged, SubjectError> {
+    fn judge(&self, cases: &Cases, asked: &[Asked], index: u64) -> Result<Judged, SubjectError> {
         let case = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
         let prompts: Vec<usize> = case.workload.requests.iter().map(|r| r.prompt.len()).collect();
         let edges = self.subject.edges();
@@ -240,14 +266,14 @@ impl Campaign<'_> {
                 }
                 Err(error) => return Err(error),
             };
-        let mut judgements = Vec::with_capacity(relations.len());
+        let mut judgements = Vec::with_capacity(asked.len());
         let mut broken = None;
-        for (i, (relation, not_applicable)) in relations.iter().enumerate() {
+        for (i, (relation, not_applicable)) in asked.iter().enumerate() {
             if not_applicable.is_some() || !self.asks(relation, index) {
                 judgements.push(None);
                 continue;
             }
-            let judgement = match (relation.judge)(&mut executions) {
+            let judgement = match relation.judge(&mut executions) {
                 Ok(judgement) => judgement,
                 Err(SubjectError::Failed(why)) => Judgement::Broken(Box::new(compare::crash(why))),
                 Err(error) => return Err(error),

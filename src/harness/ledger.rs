@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::case::Case;
+use crate::contract::Mode;
 use crate::record::SENTINELS;
+use crate::relation::SPREAD_CASES_MIN;
 use crate::schedule::{Act, ActKind, Intent, Mark};
 
 use super::campaign::{Failure, Report};
@@ -39,9 +41,9 @@ pub fn table(report: &Report) -> String {
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");
     let fired: Vec<String> = SENTINELS
         .iter()
-        .map(|(s, name)| format!("{name} {}", tally.fired_in[*s as usize]))
-        .chain(tally.edges.iter().map(|(e, n)| format!("row_edge_{e} {n}")))
-        .chain([format!("fresh_process {}", tally.fresh_processes)])
+        .map(|(s, name)| format!("{name} {}", tally.coverage.fired_in[*s as usize]))
+        .chain(tally.coverage.edges.iter().map(|(e, n)| format!("row_edge_{e} {n}")))
+        .chain([format!("fresh_process {}", tally.coverage.fresh_processes)])
         .collect();
     out.push_str(&wrap(&fired, 100));
     let _ = writeln!(out, "\nacts (fired / all)");
@@ -53,9 +55,17 @@ pub fn table(report: &Report) -> String {
     out.push_str(&wrap(&acts, 100));
     let (fired, all) = tally.disruptive();
     let _ = writeln!(out, "  fired share of disruptive acts {}", share(fired, all));
+    let (fired, all) = tally.acts.iter().fold((0, 0), |sum, act| (sum.0 + act.0, sum.1 + act.1));
+    let _ = writeln!(out, "  fired share of all acts {}", share(fired, all));
     if !tally.inert.is_empty() {
         let inert: Vec<String> = tally.inert.iter().map(|(why, n)| format!("{why} {n}")).collect();
         let _ = writeln!(out, "  inert: {}", inert.join(", "));
+    }
+    if !tally.minima_are_due() {
+        let _ = writeln!(
+            out,
+            "\ncampaign minima are due from {SPREAD_CASES_MIN} cases on; below, only gates are"
+        );
     }
     let missed: Vec<String> = tally
         .relations
@@ -140,9 +150,10 @@ pub fn describe(case: &Case) -> String {
     let w = &case.world;
     let _ = writeln!(
         out,
-        "world: {} {}, blocks of {}, pool {}{}{}{}",
+        "world: {} {}{}, blocks of {}, pool {}{}{}{}",
         w.model,
         w.dtype.name(),
+        if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
         w.block_size,
         w.pool_blocks,
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),

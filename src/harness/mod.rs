@@ -9,7 +9,7 @@ pub mod stored;
 pub mod tally;
 pub mod trials;
 
-pub use campaign::{Campaign, Failure, Report, Verdict};
+pub use campaign::{Campaign, Failure, Progress, Report, Verdict};
 pub use shrink::{ShrinkBudget, Shrunk};
 pub use tally::Tally;
 pub use trials::Suite;

@@ -38,20 +38,31 @@ pub struct Shrunk {
     pub executions: u64,
 }
 
-/// The failure of `relation` on `case`, if it fails. A crash of the engine counts for every relation.
+/// The failure of `relation` on `case`, if it fails.
 pub fn failure_of(
     subject: &dyn Subject,
     relation: &Relation,
     case: &Case,
     fresh_process: bool,
 ) -> Result<Option<Divergence>, SubjectError> {
+    Ok(match judgement_of(subject, relation, case, fresh_process)? {
+        Judgement::Broken(divergence) => Some(*divergence),
+        Judgement::Held(_) | Judgement::Inapplicable(_) => None,
+    })
+}
+
+/// Carries out `case` and judges it by `relation`. A crash of the engine breaks every relation.
+pub(super) fn judgement_of(
+    subject: &dyn Subject,
+    relation: &Relation,
+    case: &Case,
+    fresh_process: bool,
+) -> Result<Judgement, SubjectError> {
     let judged = Executions::new(subject, case, fresh_process)
-        .and_then(|mut executions| (relation.judge)(&mut executions));
+        .and_then(|mut executions| relation.judge(&mut executions));
     match judged {
-        Ok(Judgement::Broken(divergence)) => Ok(Some(*divergence)),
-        Ok(Judgement::Held(_) | Judgement::Inapplicable(_)) => Ok(None),
-        Err(SubjectError::Failed(why)) => Ok(Some(compare::crash(why))),
-        Err(error) => Err(error),
+        Err(SubjectError::Failed(why)) => Ok(Judgement::Broken(Box::new(compare::crash(why)))),
+        other => other,
     }
 }
 

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::case::{CaseError, CaseFile};
-use crate::relation::{Divergence, RELATIONS, Relation, named};
+use crate::relation::{Divergence, Judgement, Observable, RELATIONS, Relation, named};
 use crate::subject::{Subject, SubjectError};
 
-use super::shrink::failure_of;
+use super::shrink::judgement_of;
 
 /// The case files of a folder in order of their names, each read or not. An absent folder has none.
 pub fn list(folder: &Path) -> Vec<(PathBuf, Result<CaseFile, CaseError>)> {
@@ -31,17 +31,33 @@ pub fn relations(file: &CaseFile) -> Vec<&'static Relation> {
     file.relation.as_deref().map_or_else(|| RELATIONS.to_vec(), named)
 }
 
-/// The first of `relations` that the case breaks.
-pub fn broken_by(
+/// What became of a stored case.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A relation is broken.
+    Broken(&'static Relation, Divergence),
+    /// No relation is broken, and one or more held.
+    Held,
+    /// No relation was exercised, so nothing is shown.
+    Inapplicable,
+}
+
+/// Carries out a stored case and judges it by `relations`, up to the first that it breaks.
+pub fn outcome(
     file: &CaseFile,
     relations: &[&'static Relation],
     subject: &dyn Subject,
-) -> Result<Option<(&'static Relation, Divergence)>, SubjectError> {
+) -> Result<Outcome, SubjectError> {
     let case = file.case();
+    let mut outcome = Outcome::Inapplicable;
     for relation in relations {
-        if let Some(divergence) = failure_of(subject, relation, &case, true)? {
-            return Ok(Some((relation, divergence)));
+        match judgement_of(subject, relation, &case, true)? {
+            Judgement::Broken(divergence) => return Ok(Outcome::Broken(relation, *divergence)),
+            Judgement::Held(_) => outcome = Outcome::Held,
+            Judgement::Inapplicable(_) => {}
         }
     }
-    Ok(None)
+    // What failed by a crash is mended when it no longer crashes: there may be nothing to compare.
+    let crashed = file.observed.observable.as_deref() == Some(Observable::Crash.name());
+    Ok(if crashed && matches!(outcome, Outcome::Inapplicable) { Outcome::Held } else { outcome })
 }

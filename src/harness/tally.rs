@@ -59,6 +59,7 @@ fn inert_name(why: Inert) -> &'static str {
         Inert::NoSuchRequest => "no such request",
         Inert::SameAsDefault => "same as the default",
         Inert::NeverAsked => "never asked for",
+        Inert::Overtaken => "overtaken",
     }
 }
 
@@ -81,8 +82,50 @@ pub struct RelationTally {
     pub compared: Compared,
     /// Minima that were missed.
     pub missed: Vec<String>,
-    /// (name, cases in which it fired) of its gates and spreads.
+    /// (name, cases in which it fired) of its gates and spreads, over the cases in which it was judged.
     pub sentinels: BTreeMap<String, u64>,
+    coverage: Coverage,
+}
+
+/// In how many cases mechanisms fired.
+#[derive(Clone, Debug)]
+pub struct Coverage {
+    /// By sentinel.
+    pub fired_in: [u64; SENTINELS.len()],
+    /// By row count at which the subject changes its launches: cases with launches on both sides.
+    pub edges: Vec<(u32, u64)>,
+    /// Cases repeated in a fresh process.
+    pub fresh_processes: u64,
+}
+
+impl Coverage {
+    fn new(edges: &Edges) -> Coverage {
+        Coverage {
+            fired_in: [0; SENTINELS.len()],
+            edges: edges.rows.iter().map(|edge| (*edge, 0)).collect(),
+            fresh_processes: 0,
+        }
+    }
+
+    fn add(&mut self, case: &CaseResult) {
+        for (count, (sentinel, _)) in self.fired_in.iter_mut().zip(SENTINELS) {
+            *count += u64::from(case.sentinels.get(sentinel) > 0);
+        }
+        for ((_, count), crossed) in self.edges.iter_mut().zip(&case.edges_crossed) {
+            *count += u64::from(*crossed);
+        }
+        self.fresh_processes += case.fresh_processes;
+    }
+
+    fn spread(&self, spread: Spread) -> Vec<(String, u64)> {
+        match spread {
+            Spread::Fired(s) => vec![(s.name().to_owned(), self.fired_in[s as usize])],
+            Spread::RowEdges => {
+                self.edges.iter().map(|(e, n)| (format!("row_edge_{e}"), *n)).collect()
+            }
+            Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
+        }
+    }
 }
 
 /// Sums of a campaign.
@@ -92,12 +135,10 @@ pub struct Tally {
     pub cases: u64,
     /// By relation, in the order asked for.
     pub relations: Vec<RelationTally>,
-    /// How many cases each sentinel fired in.
-    pub fired_in: [u64; SENTINELS.len()],
+    /// In how many cases mechanisms fired, judged or not.
+    pub coverage: Coverage,
     /// How often each sentinel fired.
     pub sentinels: SentinelCounts,
-    /// How many cases crossed each row edge.
-    pub edges: Vec<(u32, u64)>,
     /// (fired, all) by act, in the order of [`ActKind::ALL`].
     pub acts: [(u64, u64); ActKind::ALL.len()],
     /// Why intents were inert.
@@ -108,8 +149,6 @@ pub struct Tally {
     pub tokens: u64,
     /// Steps launched.
     pub forwards: u64,
-    /// Cases repeated in a fresh process.
-    pub fresh_processes: u64,
 }
 
 impl Tally {
@@ -131,17 +170,16 @@ impl Tally {
                     compared: Compared::default(),
                     missed: Vec::new(),
                     sentinels: BTreeMap::new(),
+                    coverage: Coverage::new(edges),
                 })
                 .collect(),
-            fired_in: [0; SENTINELS.len()],
+            coverage: Coverage::new(edges),
             sentinels: SentinelCounts::default(),
-            edges: edges.rows.iter().map(|e| (*e, 0)).collect(),
             acts: [(0, 0); ActKind::ALL.len()],
             inert: BTreeMap::new(),
             requests: 0,
             tokens: 0,
             forwards: 0,
-            fresh_processes: 0,
         }
     }
 
@@ -150,14 +188,8 @@ impl Tally {
         self.requests += case.requests;
         self.tokens += case.tokens;
         self.forwards += case.forwards;
-        self.fresh_processes += case.fresh_processes;
         self.sentinels.merge(&case.sentinels);
-        for (count, (sentinel, _)) in self.fired_in.iter_mut().zip(SENTINELS) {
-            *count += u64::from(case.sentinels.get(sentinel) > 0);
-        }
-        for ((_, count), crossed) in self.edges.iter_mut().zip(&case.edges_crossed) {
-            *count += u64::from(*crossed);
-        }
+        self.coverage.add(case);
         for (sum, one) in self.acts.iter_mut().zip(&case.acts) {
             sum.0 += one.0;
             sum.1 += one.1;
@@ -168,6 +200,9 @@ impl Tally {
         for (tally, judgement) in self.relations.iter_mut().zip(&case.judgements) {
             let Some(judgement) = judgement else { continue };
             tally.cases += 1;
+            if !matches!(judgement, Judgement::Inapplicable(_)) {
+                tally.coverage.add(case);
+            }
             match judgement {
                 Judgement::Held(compared) => {
                     tally.held += 1;
@@ -182,22 +217,22 @@ impl Tally {
 
     /// Fills in which minima were missed. A relation that no case exercised is vacuous whatever the number of cases.
     pub(super) fn settle(&mut self, capabilities: &Capabilities) {
-        let due = self.cases >= SPREAD_CASES_MIN;
-        for i in 0..self.relations.len() {
-            let relation = self.relations[i].relation;
+        let due = self.minima_are_due();
+        for tally in &mut self.relations {
+            let relation = tally.relation;
             let mut missed = Vec::new();
             let mut seen = BTreeMap::new();
             for gate in relation.gates {
-                seen.insert(gate.name().to_owned(), self.fired_in[*gate as usize]);
+                seen.insert(gate.name().to_owned(), tally.coverage.fired_in[*gate as usize]);
             }
             let spreads = relation.spreads.iter().filter(|s| has(capabilities, **s));
-            for (name, count) in spreads.flat_map(|s| self.spread(*s)) {
+            for (name, count) in spreads.flat_map(|s| tally.coverage.spread(*s)) {
                 if due && count < minimum(&name) {
-                    missed.push(format!("{name} in {count} of {} cases", self.cases));
+                    let judged = tally.held + tally.broken;
+                    missed.push(format!("{name} in {count} of {judged} cases"));
                 }
                 seen.insert(name, count);
             }
-            let tally = &mut self.relations[i];
             if tally.held + tally.broken == 0 && tally.not_applicable.is_none() {
                 missed.insert(0, "no case passed its gate".into());
             }
@@ -206,14 +241,9 @@ impl Tally {
         }
     }
 
-    fn spread(&self, spread: Spread) -> Vec<(String, u64)> {
-        match spread {
-            Spread::Fired(s) => vec![(s.name().to_owned(), self.fired_in[s as usize])],
-            Spread::RowEdges => {
-                self.edges.iter().map(|(e, n)| (format!("row_edge_{e}"), *n)).collect()
-            }
-            Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
-        }
+    /// Whether there were enough cases for the campaign minima to be due.
+    pub fn minima_are_due(&self) -> bool {
+        self.cases >= SPREAD_CASES_MIN
     }
 
     /// (fired, all) over disruptive acts.

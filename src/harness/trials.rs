@@ -20,7 +20,7 @@ use super::explain::explain;
 use super::ledger;
 use super::persist::{self, Provenance};
 use super::shrink::ShrinkBudget;
-use super::stored;
+use super::stored::{self, Outcome};
 
 /// Cases of a trial unless `PROPTEST_CASES` says otherwise.
 const CASES_DEFAULT: u32 = 64;
@@ -71,7 +71,7 @@ impl Suite {
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
-            suite.note(&trial, &report);
+            suite.note(&trial, cases, &report);
             match report.verdict() {
                 Verdict::Held => Ok(()),
                 Verdict::Broken => Err(suite.broken(&*subject, &report)),
@@ -95,7 +95,7 @@ impl Suite {
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
-            suite.note(&trial, &report);
+            suite.note(&trial, cases, &report);
             match report.verdict() {
                 Verdict::Broken => check(&report).map_err(Failed::from),
                 verdict => Err(Failed::from(format!(
@@ -174,8 +174,8 @@ impl Suite {
     }
 
     /// One line a trial: what was compared, and which sentinels fired in how many cases.
-    fn note(&self, trial: &str, report: &Report) {
-        let mut text = format!("{trial}: {} of {} cases", report.tally.cases, self.cases);
+    fn note(&self, trial: &str, cases: u64, report: &Report) {
+        let mut text = format!("{trial}: {} of {cases} cases", report.tally.cases);
         for r in &report.tally.relations {
             let seen: Vec<String> = r.sentinels.iter().map(|(n, c)| format!("{n} {c}")).collect();
             text += &format!(
@@ -232,9 +232,13 @@ fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Fai
     if relations.is_empty() {
         return Err(Failed::from(format!("{}: unknown relation", path.display())));
     }
-    match stored::broken_by(file, &relations, subject) {
-        Ok(None) => Ok(()),
-        Ok(Some((relation, divergence))) => Err(Failed::from(format!(
+    match stored::outcome(file, &relations, subject) {
+        Ok(Outcome::Held) => Ok(()),
+        Ok(Outcome::Inapplicable) => Err(Failed::from(format!(
+            "{}: the case no longer exercises its relation, so it shows nothing",
+            path.display()
+        ))),
+        Ok(Outcome::Broken(relation, divergence)) => Err(Failed::from(format!(
             "{}: relation {} is broken: {divergence}\n{}",
             path.display(),
             relation.id,

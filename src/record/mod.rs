@@ -24,7 +24,7 @@ pub enum Finish {
     Undecided,
 }
 
-/// Digests of one position's stored K and V in one layer (CONTRACT.md section 13).
+/// Digests of one position's stored K and V in one layer (docs/contract.md section 13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KvDigest {
     /// Digest of K over all kv heads.
@@ -40,7 +40,7 @@ pub struct PositionBits {
     pub residency: u32,
     /// Position in the sequence.
     pub position: u32,
-    /// Digest of the f32 logits (CONTRACT.md section 13).
+    /// Digest of the f32 logits (docs/contract.md section 13).
     pub logits: u64,
 }
 
@@ -127,6 +127,8 @@ pub enum Inert {
     SameAsDefault,
     /// Reached, but nothing ever asked for this decision.
     NeverAsked,
+    /// Reached, but another act at the same decision made it void.
+    Overtaken,
 }
 
 /// What the step launched.

@@ -124,11 +124,6 @@ impl Sentinel {
     pub fn name(self) -> &'static str {
         SENTINELS[self as usize].1
     }
-
-    /// The sentinel with this name.
-    pub fn from_name(name: &str) -> Option<Sentinel> {
-        SENTINELS.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
-    }
 }
 
 /// Counts of one run.
@@ -184,7 +179,7 @@ mod tests {
     fn every_sentinel_stands_at_its_own_index() {
         for (i, (sentinel, name)) in SENTINELS.iter().enumerate() {
             assert_eq!(*sentinel as usize, i, "{name}");
-            assert_eq!(Sentinel::from_name(name), Some(*sentinel));
+            assert_eq!(sentinel.name(), *name);
         }
     }
 }

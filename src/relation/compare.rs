@@ -39,12 +39,6 @@ impl Observable {
             Observable::Crash => "crash",
         }
     }
-
-    /// The observable with this name.
-    pub fn from_name(name: &str) -> Option<Observable> {
-        use Observable::*;
-        [Logits, Kv, Tokens, Trajectory, Coverage, Crash].into_iter().find(|o| o.name() == name)
-    }
 }
 
 /// Where a difference stands.
@@ -79,6 +73,7 @@ impl fmt::Display for Divergence {
         match self.observable {
             Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
             Observable::Coverage => write!(f, "not everything was observed")?,
+            Observable::Trajectory => return write!(f, "the trajectories differ: {}", self.detail),
             other => write!(f, "{} differ", other.name())?,
         }
         let Place { uid, residency, position, layer } = self.place;

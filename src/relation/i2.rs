@@ -1,6 +1,6 @@
 //! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits.
 
-use crate::record::{KvMoment, Sentinel};
+use crate::record::{Finish, KvMoment, Sentinel};
 use crate::schedule::ActKind;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
@@ -123,6 +123,7 @@ pub(super) fn equal_to_canonical(
     }
     let kv = executions.subject().capabilities().kv;
     let mut total = Compared::default();
+    let mut undecided = false;
     for &uid in uids {
         let (run, canonical) = executions.with_canonical(uid)?;
         let (Some(got), Some(expected)) = (run.outputs.get(&uid), canonical.outputs.get(&uid))
@@ -131,12 +132,17 @@ pub(super) fn equal_to_canonical(
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
         match compare::outputs(uid, got, expected, kv) {
+            // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
+            Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }
+    }
+    if undecided {
+        return Ok(Judgement::Inapplicable("a logit was not finite"));
     }
     Ok(Judgement::Held(total))
 }

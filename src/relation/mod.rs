@@ -61,13 +61,14 @@ pub type Judge = fn(&mut Executions<'_>) -> Result<Judgement, SubjectError>;
 pub struct Relation {
     /// Identity: `I1`, `I2.chunk`.
     pub id: &'static str,
-    /// Path in trial names: `i1::siblings`, `i2::chunk`.
+    /// Path in trial names: `i1::cohabitants`, `i2::chunk`.
     pub path: &'static str,
     /// What must hold.
     pub statement: &'static str,
     /// What it varies.
     pub varies: &'static str,
-    /// Mechanisms of which one must have fired in a case for the case to count.
+    /// Mechanisms of which one must have fired in a case for the case to count. The judge may ask for more, of the requests
+    /// that it compares.
     pub gates: &'static [Sentinel],
     /// Campaign minima.
     pub spreads: &'static [Spread],
@@ -75,8 +76,19 @@ pub struct Relation {
     pub focus: &'static [Feature],
     /// Whether a subject can be judged by it; otherwise why not.
     pub applies: fn(&Capabilities) -> Result<(), &'static str>,
-    /// The judge.
-    pub judge: Judge,
+    /// Looks at the executions of a case in which a gate fired.
+    judge: Judge,
+}
+
+impl Relation {
+    /// What the relation says about a case. One that did not fire a gate is inapplicable, whatever the judge would say.
+    pub fn judge(&self, executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
+        let fired = |gate: &Sentinel| executions.run().sentinels.get(*gate) > 0;
+        if !self.gates.iter().any(fired) {
+            return Ok(Judgement::Inapplicable("none of its gates fired"));
+        }
+        (self.judge)(executions)
+    }
 }
 
 /// All relations, in the order of reports.
@@ -84,8 +96,11 @@ pub static RELATIONS: [&Relation; 5] = [&i1::I1, &i2::CHUNK, &i2::PREEMPT, &i2::
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
-    let family = |r: &&Relation| r.id.split('.').next() == Some(name);
-    RELATIONS.iter().copied().filter(|r| r.id.eq_ignore_ascii_case(name) || family(r)).collect()
+    let is_named = |r: &&'static Relation| {
+        let family = r.id.split('.').next().unwrap_or(r.id);
+        [r.id, family].iter().any(|id| id.eq_ignore_ascii_case(name))
+    };
+    RELATIONS.iter().copied().filter(is_named).collect()
 }
 
 #[cfg(test)]
@@ -97,6 +112,7 @@ mod tests {
         assert_eq!(named("I2").len(), 3);
         assert_eq!(named("I2.chunk").len(), 1);
         assert_eq!(named("i1").len(), 1);
+        assert_eq!(named("i2").len(), 3);
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

@@ -120,11 +120,7 @@ pub(super) fn read(folder: &Path, name: String) -> Result<HfConfig, WeightsError
 /// Reads a JSON file of bounded size.
 pub(super) fn json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, WeightsError> {
     let origin = Origin::new(path);
-    let bytes = std::fs::metadata(path).map_err(|e| origin.io(e))?.len();
-    if bytes > JSON_BYTES_MAX {
-        return Err(origin.format(format!("{bytes} bytes, more than {JSON_BYTES_MAX}")));
-    }
-    let text = std::fs::read(path).map_err(|e| origin.io(e))?;
+    let text = crate::input::read(path, JSON_BYTES_MAX).map_err(|e| origin.io(e))?;
     serde_json::from_slice(&text).map_err(|e| origin.format(e.to_string()))
 }
 

@@ -1,4 +1,4 @@
-//! Presets, and their weights made from a seed (CONTRACT.md section 12).
+//! Presets, and their weights made from a seed (docs/contract.md section 12).
 //!
 //! Element `e` of tensor `t` is `r16(f32(i32(x0) >> 8) * scale)`, where `x0` is the first word of Philox4x32-10
 //! over the counter `(e low, e high, t, 0)` under the weight seed; a norm weight is that value plus one. Each

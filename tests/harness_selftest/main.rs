@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     match std::env::var(FAULT) {
         Ok(fault) => {
             let folder = std::env::var_os(FOLDER).unwrap_or_default();
-            suite::run(&arguments, engine::Fault::from_name(&fault), folder.into())
+            let fault = engine::Fault::from_name(&fault).expect("a fault of the engine");
+            suite::run(&arguments, fault, folder.into())
         }
         Err(_) => libtest_mimic::run(&arguments, trials()).exit_code(),
     }

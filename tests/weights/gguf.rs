@@ -83,7 +83,7 @@ fn a_qwen3_file_gives_its_tensors_in_their_order() {
 }
 
 /// Goal: q and k of architecture `llama` come out in half-split order. Method: one-hot rows that name themselves; row
-/// `j d/2 + i` of a head must be the file's row `2i + j` (CONTRACT.md section 5), and v must be left alone.
+/// `j d/2 + i` of a head must be the file's row `2i + j` (docs/contract.md section 5), and v must be left alone.
 #[test]
 fn a_llama_file_has_the_rows_of_q_and_k_put_into_half_split_order() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The matrix unit (CONTRACT.md section 1), three times: [`oracle`] in exact integers, a portable fast path
+//! The matrix unit (docs/contract.md section 1), three times: [`oracle`] in exact integers, a portable fast path
 //! and one with AVX2. All give the same bits on every input.
 //!
 //! **The fast path.** Each factor is decoded to its f32 value and its exponent. For eight columns at once,

@@ -1,4 +1,4 @@
-//! Attention over the paged KV pool (CONTRACT.md section 6).
+//! Attention over the paged KV pool (docs/contract.md section 6).
 //!
 //! One (sequence, kv head) at a time: its query rows are decoded once; each K and V tile is gathered through
 //! the block table and decoded once, then used by every row (GQA heads included) that can see it. A row's

@@ -1,4 +1,4 @@
-//! Digests (CONTRACT.md section 13).
+//! Digests (docs/contract.md section 13).
 
 use std::ops::Range;
 

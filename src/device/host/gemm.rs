@@ -1,4 +1,4 @@
-//! GEMM (CONTRACT.md section 2): the cuts come with the launch and are honoured or refused.
+//! GEMM (docs/contract.md section 2): the cuts come with the launch and are honoured or refused.
 //!
 //! Skinny: a block of panels is decoded a few groups of K at a time (or taken decoded from a small matrix), and
 //! every row advances over it.

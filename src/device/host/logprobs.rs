@@ -1,4 +1,4 @@
-//! Log-softmax (CONTRACT.md section 10).
+//! Log-softmax (docs/contract.md section 10).
 
 use super::{DeviceError, require, require_len};
 use crate::contract::scalar::{LN_2, LOG2_E, exp2, log2};

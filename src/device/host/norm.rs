@@ -1,4 +1,4 @@
-//! RMS norm (CONTRACT.md section 4).
+//! RMS norm (docs/contract.md section 4).
 //!
 //! Fused: each row is summed and scaled in one go. Plain: the whole matrix is summed first, then scaled.
 

@@ -1,4 +1,4 @@
-//! RoPE, the optional q/k norm before it, and the write of K and V to their slots (CONTRACT.md section 5).
+//! RoPE, the optional q/k norm before it, and the write of K and V to their slots (docs/contract.md section 5).
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Sampling (CONTRACT.md section 11); the rules are `contract::sampler`'s.
+//! Sampling (docs/contract.md section 11); the rules are `contract::sampler`'s.
 
 use super::{DeviceError, require, require_len};
 use crate::contract::sampler::{self, Scratch};

@@ -1,4 +1,4 @@
-//! SwiGLU (CONTRACT.md section 9).
+//! SwiGLU (docs/contract.md section 9).
 
 use std::marker::PhantomData;
 

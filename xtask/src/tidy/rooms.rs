@@ -6,6 +6,7 @@
 
 /// Every room, foremost first; the rooms of one line belong together.
 pub(super) const ROOMS: &[&[&str]] = &[
+    &["input", "unwind"],
     &["contract"],
     &["world", "workload", "schedule", "lifecycle"],
     &["record"],

@@ -1,4 +1,4 @@
-//! Tests of the host's operators against [`reference`], a second writing of CONTRACT.md with no tiles, no
+//! Tests of the host's operators against [`reference`], a second writing of docs/contract.md with no tiles, no
 //! panels and no vectors, and against f64.
 
 mod attention;

@@ -7,7 +7,7 @@ use crate::contract::tree::norm_lanes;
 use crate::contract::{digest, sampler::SamplerParams};
 use crate::device::Sequence;
 
-/// The known answer of CONTRACT.md section 4, through the operator (which rounds y).
+/// The known answer of docs/contract.md section 4, through the operator (which rounds y).
 #[test]
 fn the_norm_gives_the_known_answer() {
     let x: Vec<f32> = (0..96).map(|i| (i % 7 - 3) as f32 * 0.37).collect();

@@ -1,4 +1,4 @@
-//! CONTRACT.md once more, as plainly as it can be written: scalar loops, the exact-integer matrix unit.
+//! docs/contract.md once more, as plainly as it can be written: scalar loops, the exact-integer matrix unit.
 
 use crate::contract::matrix_unit::oracle;
 use crate::contract::philox::philox4x32_10;

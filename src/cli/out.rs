@@ -1,0 +1,23 @@
+//! Standard output. A reader that went away (`| head -1`) is no error, and never changes the verdict's exit code.
+
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write};
+
+/// Writes to standard output. What cannot be written is said once a line on standard error, unless the reader just left.
+pub(super) fn write(text: Arguments<'_>) {
+    let mut stdout = std::io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let _ = writeln!(std::io::stderr(), "lockstep: standard output: {error}");
+    }
+}
+
+/// `println!` that does not panic.
+macro_rules! say {
+    ($($text:tt)*) => {
+        crate::cli::out::write(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+pub(super) use say;

@@ -1,0 +1,99 @@
+//! Admission: who becomes resident, and with which cached blocks.
+
+use crate::record::{KvMoment, Sentinel};
+use crate::schedule::{Act, Mark};
+
+use super::blocks::BlockId;
+use super::scheduler::{KvRead, Scheduler};
+use super::sequence::State;
+
+impl Scheduler {
+    /// Admits waiting sequences, oldest first, until one does not fit.
+    pub(super) fn admit(&mut self) {
+        for i in self.by_priority() {
+            let sequence = &self.sequences[i];
+            if sequence.state != State::Waiting || sequence.offer_at > self.boundary {
+                continue;
+            }
+            let tokens = sequence.tokens.len();
+            // One token at least is computed, for its logits.
+            let limit = if self.prefix_cache { (tokens - 1) / self.block_size } else { 0 };
+            let found = self.index.lookup(&sequence.tokens, self.block_size, limit);
+            let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
+            let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
+            if needed + unused > self.pool.available() {
+                return;
+            }
+            self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
+            self.offer(i, found.blocks);
+        }
+    }
+
+    /// The default would admit this sequence with these cached blocks now; the schedule may refuse or trim.
+    fn offer(&mut self, i: usize, mut cached: Vec<BlockId>) {
+        let sequence = &mut self.sequences[i];
+        sequence.offers += 1;
+        let (uid, n) = (sequence.uid, sequence.offers);
+        let due = |mark| mark == Mark::Offer { n };
+        if let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hold { .. })) {
+            let steps = taken.act.delay();
+            self.deviations.settle(taken, steps > 0);
+            if steps > 0 {
+                sequence.offer_at = self.boundary + steps;
+                self.sentinels.hit(Sentinel::AdmitRefused);
+                // This offer is gone, and with it what else was meant for it.
+                while let Some(taken) = self.deviations.take(uid, due, |_| true) {
+                    self.deviations.overtake(taken);
+                }
+                return;
+            }
+        }
+        let findable = cached.len();
+        while let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
+        {
+            if let Act::Hit { at_most } = taken.act {
+                let trims = (at_most as usize) < cached.len();
+                cached.truncate(at_most as usize);
+                self.deviations.settle(taken, trims);
+            }
+        }
+        self.attach(i, &cached, findable);
+    }
+
+    fn attach(&mut self, i: usize, cached: &[BlockId], findable: usize) {
+        let sequence = &mut self.sequences[i];
+        for &block in cached {
+            if self.pool.share(block) {
+                self.sentinels.hit(Sentinel::BlockShared);
+            }
+        }
+        sequence.blocks = cached.to_vec();
+        sequence.computed = cached.len() * self.block_size;
+        sequence.indexed = cached.len();
+        sequence.residency += 1;
+        sequence.state = State::Running;
+        sequence.step_at = self.boundary;
+        if sequence.residency > 1 {
+            self.sentinels.hit(Sentinel::Resume);
+        }
+        if cached.len() < findable && cached.is_empty() {
+            self.sentinels.hit(Sentinel::HitRefused);
+        }
+        if !cached.is_empty() {
+            self.sentinels.hit(Sentinel::HitTokensSaved);
+            let servable = (sequence.tokens.len() - 1) / self.block_size;
+            self.sentinels.hit(if cached.len() == servable {
+                Sentinel::HitFull
+            } else {
+                Sentinel::HitPartial
+            });
+            self.reads.push(KvRead {
+                uid: sequence.uid,
+                residency: sequence.residency,
+                moment: KvMoment::Attached,
+                blocks: sequence.blocks.clone(),
+                positions: sequence.computed,
+            });
+        }
+    }
+}
