@@ -138,7 +138,7 @@ fn the_batch_dependent_mode_is_broken_and_its_case_replays() {
     let command = failure["command"].as_str().unwrap();
     assert!(out.contains(&format!("reproduce: {command}")), "{out}");
     let words: Vec<&str> = command.split_whitespace().collect();
-    assert_eq!(words[0], "lockstep");
+    assert_eq!(words[0], env!("CARGO_BIN_EXE_lockstep"));
 
     let replay = lockstep(folder.path(), &words[1..]);
     let out = text(&replay.stdout);
