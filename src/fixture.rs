@@ -116,15 +116,6 @@ impl<D: Device> Fixture<D> {
     pub fn model(&self) -> &DeviceModel<D> {
         &self.model
     }
-
-    /// The environment tuple of results made with this fixture.
-    pub fn environment(&self) -> Environment {
-        Environment::current(
-            self.model.device_name(),
-            Some(self.model.contract().hash()),
-            Some(self.model.digest().into()),
-        )
-    }
 }
 
 impl<D> Subject for Fixture<D>
@@ -138,6 +129,13 @@ where
 
     fn device(&self) -> &str {
         self.model.device_name()
+    }
+
+    fn environment(&self) -> Environment {
+        let contract = self.model.contract();
+        let digest = self.model.digest().into();
+        Environment::current(self.model.device_name(), Some(contract.hash()), Some(digest))
+            .with_unit(contract.matrix_unit, self.model.gpu())
     }
 
     fn capabilities(&self) -> Capabilities {

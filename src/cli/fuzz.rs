@@ -8,8 +8,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
-use lockstep::device::host::Host;
-use lockstep::fixture::Fixture;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict, explain, ledger};
 use lockstep::relation::{RELATIONS, Relation, named};
@@ -84,8 +82,8 @@ impl Fuzz {
         };
         let fixture = self.model.open(mode)?;
         let campaign = Campaign {
-            subject: &fixture,
-            space: self.space(&fixture)?,
+            subject: &*fixture,
+            space: self.space(&*fixture)?,
             relations,
             cases: self.cases.unwrap_or(match self.seconds {
                 Some(_) => u64::MAX,
@@ -102,9 +100,9 @@ impl Fuzz {
         let bar = self.bar(&campaign);
         let report = campaign.run(&|done| bar.set_position(done))?;
         bar.finish_and_clear();
-        let failures = self.report(&fixture, &report)?;
+        let failures = self.report(&*fixture, &report)?;
         if let Some(path) = &self.json {
-            let json = document(&report, &fixture, self.seed, &failures);
+            let json = document(&report, &*fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
             std::fs::write(path, text + "\n")
                 .map_err(|e| CliError::usage(format!("{}: {e}", path.display())))?;
@@ -136,8 +134,8 @@ impl Fuzz {
         Ok(if chosen.is_empty() { RELATIONS.to_vec() } else { chosen })
     }
 
-    fn space(&self, fixture: &Fixture<Host>) -> Result<Space, CliError> {
-        let mut space = Space::new(fixture.edges(), fixture.default_world());
+    fn space(&self, subject: &dyn Subject) -> Result<Space, CliError> {
+        let mut space = Space::new(subject.edges(), subject.default_world());
         let is_preset = Preset::from_name(&self.model.model).is_some();
         if !is_preset || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
@@ -184,19 +182,15 @@ impl Fuzz {
     }
 
     /// Prints table and failure, stores the failing case.
-    fn report(
-        &self,
-        fixture: &Fixture<Host>,
-        report: &Report,
-    ) -> Result<Vec<FailureJson>, CliError> {
+    fn report(&self, subject: &dyn Subject, report: &Report) -> Result<Vec<FailureJson>, CliError> {
         let mut failures = Vec::new();
         let mut text = None;
         if let Some(failure) = &report.failure {
             let command = |path: &Path| self.replay_command(path);
-            let provenance = Provenance { env: fixture.environment(), command: &command };
-            let path = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER))
+            let provenance = Provenance { env: subject.environment(), command: &command };
+            let path = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER))
                 .map_err(CliError::usage)?;
-            let explanation = explain::explain(fixture, failure.case(), failure.reported());
+            let explanation = explain::explain(subject, failure.case(), failure.reported());
             text = Some(ledger::failure(failure, &command(&path), &path, explanation.as_deref()));
             failures.push(FailureJson::new(failure, &path, command(&path)));
         }

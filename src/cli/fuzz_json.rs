@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lockstep::device::host::Host;
 use lockstep::env::{Environment, Tool};
-use lockstep::fixture::Fixture;
 use lockstep::harness::{Failure, Report};
 use lockstep::schedule::ActKind;
 use lockstep::schema::Schema;
@@ -95,7 +93,7 @@ impl FailureJson {
 /// The document of a report.
 pub(super) fn document(
     report: &Report,
-    fixture: &Fixture<Host>,
+    fixture: &dyn Subject,
     seed: u64,
     failures: &[FailureJson],
 ) -> serde_json::Value {

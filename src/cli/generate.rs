@@ -4,7 +4,6 @@ use clap::Args;
 use lockstep::contract::Mode;
 use lockstep::contract::sampler::SamplerParams;
 use lockstep::schedule::Schedule;
-use lockstep::subject::Subject;
 use lockstep::workload::{Request, Workload};
 
 use super::open::ModelArguments;

@@ -7,8 +7,8 @@ use lockstep::case::CaseFile;
 use lockstep::harness::ledger;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
-use lockstep::subject::Subject as _;
 
+use super::open::DeviceArgument;
 use super::replay::{open, relations};
 use super::{CliError, Exit};
 
@@ -19,6 +19,8 @@ pub(super) struct Minimize {
     /// Folder for the minimum [default: the case's folder].
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgument,
 }
 
 impl Minimize {
@@ -26,12 +28,12 @@ impl Minimize {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let file = CaseFile::read(&self.case).map_err(CliError::usage)?;
         let relations = relations(&file)?;
-        let fixture = open(&file)?;
+        let fixture = open(&file, &self.device)?;
         let case = file.case();
         for relation in relations {
-            let Some(divergence) = failure_of(&fixture, relation, &case, true)? else { continue };
+            let Some(divergence) = failure_of(&*fixture, relation, &case, true)? else { continue };
             println!("{} is broken: {divergence}", relation.id);
-            let shrunk = shrink(&fixture, relation, &case, &divergence, ShrinkBudget::default());
+            let shrunk = shrink(&*fixture, relation, &case, &divergence, ShrinkBudget::default());
             let command = |path: &Path| format!("lockstep replay {}", path.display());
             let provenance = Provenance { env: fixture.environment(), command: &command };
             let folder = match &self.out {

@@ -4,24 +4,21 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lockstep::case::CaseFile;
-use lockstep::device::host::Host;
 use lockstep::env::Environment;
-use lockstep::fixture::Fixture;
 use lockstep::harness::{explain, ledger};
 use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, compare, named};
-use lockstep::subject::SubjectError;
+use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights::{self, Preset};
 
-use super::open::{check_device, fixture};
+use super::open::DeviceArgument;
 use super::{CliError, Exit};
 
 #[derive(Args, Debug)]
 pub(super) struct Replay {
     /// Case file.
     case: PathBuf,
-    /// Device: host, or auto.
-    #[arg(long, default_value = "auto", env = "LOCKSTEP_DEVICE")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceArgument,
     /// Print the trajectory hash only.
     #[arg(long, hide = true)]
     trajectory: bool,
@@ -29,13 +26,12 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        check_device(&self.device)?;
         let file = CaseFile::read(&self.case).map_err(CliError::usage)?;
         let relations = relations(&file)?;
-        let fixture = open(&file)?;
+        let fixture = open(&file, &self.device)?;
         let case = file.case();
         if self.trajectory {
-            let executions = Executions::new(&fixture, &case, false)?;
+            let executions = Executions::new(&*fixture, &case, false)?;
             println!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
@@ -43,7 +39,7 @@ impl Replay {
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
-        match Executions::new(&fixture, &case, true) {
+        match Executions::new(&*fixture, &case, true) {
             Err(SubjectError::Failed(why)) => {
                 println!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;
@@ -51,7 +47,7 @@ impl Replay {
             Err(error) => return Err(error.into()),
             Ok(mut executions) => {
                 for relation in relations {
-                    if !judge(&fixture, relation, &mut executions)? {
+                    if !judge(&*fixture, relation, &mut executions)? {
                         exit = Exit::Broken;
                     }
                 }
@@ -86,7 +82,7 @@ pub(super) fn relations(file: &CaseFile) -> Result<Vec<&'static Relation>, CliEr
 }
 
 /// Opens the model that a case file names. A model that is not there, or is another one, leaves the case undecided.
-pub(super) fn open(file: &CaseFile) -> Result<Fixture<Host>, CliError> {
+pub(super) fn open(file: &CaseFile, device: &DeviceArgument) -> Result<Box<dyn Subject>, CliError> {
     let world = &file.world;
     if Preset::from_name(&world.model).is_none() && !std::path::Path::new(&world.model).exists() {
         return Err(CliError::undecided(format!("model {} is missing", world.model)));
@@ -98,12 +94,12 @@ pub(super) fn open(file: &CaseFile) -> Result<Fixture<Host>, CliError> {
             world.model, model.digest, world.model_digest
         )));
     }
-    fixture(&world.model, &model, world.mode.clone())
+    device.fixture(&world.model, &model, world.mode.clone())
 }
 
 /// Judges and prints one relation. Returns whether it is not broken.
 fn judge(
-    fixture: &Fixture<Host>,
+    subject: &dyn Subject,
     relation: &Relation,
     executions: &mut Executions<'_>,
 ) -> Result<bool, CliError> {
@@ -125,7 +121,7 @@ fn judge(
         }
         Judgement::Broken(divergence) => {
             println!("{} broken: {divergence}", relation.id);
-            if let Some(text) = explain::explain(fixture, executions.case(), &divergence) {
+            if let Some(text) = explain::explain(subject, executions.case(), &divergence) {
                 println!("  {text}");
             }
             false

@@ -12,8 +12,11 @@
 pub mod cuda;
 pub mod host;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
@@ -175,6 +178,24 @@ pub struct VariantCounts {
     pub attention_tile_before_chunk: u64,
 }
 
+/// What there is to know of a GPU, for the environment of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuFacts {
+    /// Name that the driver gives.
+    pub name: String,
+    /// Architecture, as `sm_90`.
+    pub sm: String,
+    /// Version of the driver's interface.
+    pub driver: String,
+    /// Version of NVRTC.
+    pub nvrtc: String,
+    /// Whether the values of the matrix unit were measured on this architecture.
+    pub matrix_unit_verified: bool,
+    /// sha256 (hex) of each CUBIN in use, by program.
+    pub cubins: BTreeMap<String, String>,
+}
+
 /// A device and the counters of one execution. Buffers are shared between instances of one device.
 pub trait Device: Sized {
     /// f32 buffer.
@@ -192,6 +213,10 @@ pub trait Device: Sized {
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;
+    /// The GPU, if this is one.
+    fn gpu(&self) -> Option<GpuFacts> {
+        None
+    }
     /// The same device with counters at zero.
     fn fresh(&self) -> Self;
     /// Counters since creation.

@@ -10,7 +10,6 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::test_runner::{Config, contextualize_config};
 
 use crate::case::CaseFile;
-use crate::env::Environment;
 use crate::relation::{Relation, named};
 use crate::strategy::Space;
 use crate::subject::Subject;
@@ -79,18 +78,20 @@ impl Suite {
         })
     }
 
-    /// A trial `c0::TRIAL::PATH::NAME` that passes only if the relation is *broken* in this space: the positive
+    /// A trial `c0::CONTROL::PATH::LABEL` that passes only if the relation is *broken* in this space: the positive
     /// control. Returns the report to `check` for what else must be true of it.
+    #[allow(clippy::too_many_arguments)]
     pub fn control(
         &self,
         subject: &Arc<dyn Subject + Send>,
         control: &str,
+        label: &str,
         relation: &'static Relation,
         space: Space,
         cases: u64,
         check: fn(&Report) -> Result<(), String>,
     ) -> Trial {
-        let name = format!("c0::{control}::{}::{}", relation.path, subject.name());
+        let name = format!("c0::{control}::{}::{label}", relation.path);
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
@@ -106,8 +107,12 @@ impl Suite {
         })
     }
 
-    /// One trial `regressions::FILE` for each committed case file of this subject's model.
-    pub fn replays(&self, subject: &Arc<dyn Subject + Send>) -> Result<Vec<Trial>, String> {
+    /// One trial `regressions::FILE` for each committed case file of this subject's model; `suffix` ends its name.
+    pub fn replays(
+        &self,
+        subject: &Arc<dyn Subject + Send>,
+        suffix: &str,
+    ) -> Result<Vec<Trial>, String> {
         let mut paths: Vec<PathBuf> = match std::fs::read_dir(&self.regressions) {
             Ok(entries) => entries.flatten().map(|e| e.path()).collect(),
             Err(_) => return Ok(Vec::new()),
@@ -121,7 +126,7 @@ impl Suite {
                 continue;
             }
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let name = format!("regressions::{stem}::{}", subject.name());
+            let name = format!("regressions::{stem}::{}{suffix}", subject.name());
             let subject = Arc::clone(subject);
             trials.push(Trial::test(name, move || replay(&*subject, &file, &path)));
         }
@@ -193,10 +198,7 @@ impl Suite {
 
     fn broken(&self, subject: &dyn Subject, report: &Report) -> Failed {
         let failure = report.failure.as_ref().expect("a broken report has a failure");
-        let provenance = Provenance {
-            env: Environment::current(subject.device(), None, None),
-            command: &replay_command,
-        };
+        let provenance = Provenance { env: subject.environment(), command: &replay_command };
         let text = match persist::write(failure, subject, &provenance, &self.regressions) {
             Ok(path) => {
                 let explanation = explain(subject, failure.case(), failure.reported());

@@ -43,7 +43,7 @@ fn as_a_users_target(arguments: &Arguments, fault: &str) -> ExitCode {
     let folder = std::env::var_os(FOLDER).map(PathBuf::from).unwrap_or_default();
     let suite = Suite::from_env(folder);
     let subject: Arc<dyn Subject + Send> = Arc::new(Toy::new(fault));
-    let mut trials = suite.replays(&subject).expect("the folder holds cases only");
+    let mut trials = suite.replays(&subject, "").expect("the folder holds cases only");
     for relation in ["I1", "I2.chunk", "I3"].into_iter().flat_map(named) {
         let space = Space::new(subject.edges(), subject.default_world());
         trials.push(suite.search(&subject, "toy", relation, space, suite.cases));

@@ -267,7 +267,7 @@ impl Bench {
                 "verified": unit.verified,
             },
             "contract": contracts,
-            "kernels": self.context.cubin_digests(),
+            "kernels": self.context.facts().cubins,
             "seed": self.effort.seed,
             "operators": rows(&findings.operators),
             "probes": rows(&findings.probes),

@@ -16,7 +16,7 @@ use cudarc::nvrtc::Ptx;
 
 use super::compile::Program;
 use super::probe::Gpu;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, GpuFacts};
 
 /// A device buffer.
 #[derive(Debug)]
@@ -170,9 +170,17 @@ impl Context {
         &self.gpu
     }
 
-    /// sha256 of every CUBIN that was loaded, by program.
-    pub fn cubin_digests(&self) -> BTreeMap<String, String> {
-        lock(&self.modules).digests.clone()
+    /// What there is to know of it, with every CUBIN loaded so far.
+    pub fn facts(&self) -> GpuFacts {
+        let gpu = &self.gpu;
+        GpuFacts {
+            name: gpu.name.clone(),
+            sm: gpu.arch.to_string(),
+            driver: gpu.driver.clone(),
+            nvrtc: gpu.compiler.version().into(),
+            matrix_unit_verified: gpu.arch.matrix_unit().verified,
+            cubins: lock(&self.modules).digests.clone(),
+        }
     }
 
     /// Refuses to go on after an error from which the context does not recover.

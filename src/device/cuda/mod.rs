@@ -19,8 +19,8 @@ mod sampling;
 use std::sync::Arc;
 
 use super::{
-    AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
-    NormLaunch, QkNorm, SampleRow, VariantCounts,
+    AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, GpuFacts, Heads, KvDigest,
+    KvShape, Layout, NormLaunch, QkNorm, SampleRow, VariantCounts,
 };
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
@@ -151,6 +151,10 @@ impl Device for Cuda {
 
     fn contract(&self) -> &Contract {
         &self.contract
+    }
+
+    fn gpu(&self) -> Option<GpuFacts> {
+        Some(self.context.facts())
     }
 
     fn fresh(&self) -> Cuda {
