@@ -111,10 +111,11 @@ impl Environment {
         lines.push(("driver", of(|g| &g.driver)));
         lines.push(("nvrtc", of(|g| &g.nvrtc)));
         let verified = match gpu.map(|g| g.matrix_unit_verified) {
-            Some(true) | None => "yes",
+            None => "none",
+            Some(true) => "yes",
             Some(false) => "no: its values come from the literature",
         };
-        lines.push(("matrix unit verified on hardware", verified.into()));
+        lines.push(("verified on hardware", verified.into()));
         for (program, sha256) in gpu.iter().flat_map(|g| &g.cubins) {
             lines.push(("cubin", format!("{sha256} {program}")));
         }

@@ -36,6 +36,8 @@ struct Bench {
     findings: Arc<Mutex<Findings>>,
 }
 
+type Test = Box<dyn Fn(&Bench) -> Result<(), Failed> + Send>;
+
 fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")),
@@ -50,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
         context: Arc::clone(context),
         effort: Effort {
             elements: number("LOCKSTEP_X1_ELEMENTS", 100_000),
-            gemm_rounds: if all_rows { 26 } else { 9 },
+            gemm_rounds: number("LOCKSTEP_X1_GEMM_ROUNDS", if all_rows { 26 } else { 9 }),
             every_row_count: all_rows,
             jobs: number("LOCKSTEP_X1_JOBS", cores as u64) as usize,
             seed: number("LOCKSTEP_X1_SEED", 1) as u32,
@@ -74,11 +76,15 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
             bench.effort,
         );
         let start = Instant::now();
-        for program in Program::all() {
-            if let Err(error) = context.load(program) {
-                eprintln!("lockstep: {error}");
-                return ExitCode::from(3);
-            }
+        let programs = Program::all();
+        let loaded: Result<(), DeviceError> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                programs.iter().map(|p| scope.spawn(|| context.load(*p))).collect();
+            threads.into_iter().try_for_each(|t| t.join().expect("a load does not panic"))
+        });
+        if let Err(error) = loaded {
+            eprintln!("lockstep: {error}");
+            return ExitCode::from(3);
         }
         eprintln!("lockstep: kernels ready after {:.1} s", start.elapsed().as_secs_f64());
     }
@@ -117,7 +123,7 @@ impl Bench {
     fn trials(&self) -> Vec<Trial> {
         let mut trials = Vec::new();
         for dtype in [Dtype::Bf16, Dtype::F16] {
-            let mut add = |area: &str, test: Box<dyn Fn(&Bench) -> Result<(), Failed> + Send>| {
+            let mut add = |area: &str, test: Test| {
                 let bench = self.clone();
                 let name = format!("x1::{area}::{}", dtype.name());
                 let shown = name.clone();

@@ -3,9 +3,10 @@
 //! How much is compared comes from the environment, so that a first run can be small:
 //! `LOCKSTEP_X1_ELEMENTS` per operator, variant and dtype, host against device (100,000; evidence needs 10,000,000);
 //! `LOCKSTEP_X1_DEVICE_ELEMENTS` device against device (1,000,000; 1,000,000,000);
+//! `LOCKSTEP_X1_GEMM_ROUNDS` weight matrices (9; 26 pass the whole list of shapes);
 //! `LOCKSTEP_X1_ROWS=all` every row count of the GEMM in 1..=130 instead of a selection;
-//! `LOCKSTEP_X1_SCHEDULES` cases (50); `LOCKSTEP_X1_JOBS` threads (all cores); `LOCKSTEP_X1_REPORT=FILE` writes the
-//! counts as JSON (lockstep.x1/1.0).
+//! `LOCKSTEP_X1_SCHEDULES` cases (50); `LOCKSTEP_X1_JOBS` threads (all cores); `LOCKSTEP_X1_SEED`;
+//! `LOCKSTEP_X1_REPORT=FILE` writes the counts as JSON (lockstep.x1/1.0).
 
 #[cfg(feature = "cuda")]
 mod gpu;

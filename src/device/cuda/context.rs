@@ -14,7 +14,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
-use super::compile::Program;
+use super::compile::{Cubin, Program};
 use super::probe::Gpu;
 use crate::device::{DeviceError, GpuFacts};
 
@@ -293,9 +293,18 @@ impl Context {
         Ok(values)
     }
 
-    /// Loads a program, so that its compilation is not part of a launch.
+    /// Loads a program, so that its compilation is not part of a launch. Several threads may do so at once.
     pub fn load(&self, program: Program) -> Result<(), DeviceError> {
-        self.module(&mut lock(&self.modules), program).map(|_| ())
+        if lock(&self.modules).loaded.contains_key(&program) {
+            return Ok(());
+        }
+        let cubin = self.compile(program)?;
+        self.insert(&mut lock(&self.modules), program, cubin).map(|_| ())
+    }
+
+    fn compile(&self, program: Program) -> Result<Cubin, DeviceError> {
+        let cubin = self.gpu.compiler.cubin(&program, self.gpu.arch);
+        cubin.map_err(|e| DeviceError::Compile(e.to_string()))
     }
 
     fn module(
@@ -306,11 +315,16 @@ impl Context {
         if let Some(module) = modules.loaded.get(&program) {
             return Ok(Arc::clone(module));
         }
-        let cubin = self
-            .gpu
-            .compiler
-            .cubin(&program, self.gpu.arch)
-            .map_err(|e| DeviceError::Compile(e.to_string()))?;
+        let cubin = self.compile(program)?;
+        self.insert(modules, program, cubin)
+    }
+
+    fn insert(
+        &self,
+        modules: &mut Modules,
+        program: Program,
+        cubin: Cubin,
+    ) -> Result<Arc<CudaModule>, DeviceError> {
         let module = self
             .stream
             .context()
@@ -327,8 +341,9 @@ impl Context {
             return Ok(function.clone());
         }
         let module = self.module(&mut modules, program)?;
-        let function = module
-            .load_function(name)
+        let bound = self.stream.context().bind_to_thread();
+        let function = bound
+            .and_then(|()| module.load_function(name))
             .map_err(|e| self.fail(&format!("finding {name} in {program}"), e, 0))?;
         modules.functions.insert((program, name), function.clone());
         Ok(function)

@@ -18,7 +18,7 @@ impl Rng {
     }
 
     /// Uniform.
-    pub fn next(&mut self) -> u32 {
+    pub fn draw(&mut self) -> u32 {
         let lane = (self.counter % 4) as usize;
         if lane == 0 {
             let block = self.counter / 4;
@@ -30,7 +30,7 @@ impl Rng {
 
     /// Below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        self.next() as usize % n
+        self.draw() as usize % n
     }
 
     /// One of `choices`.
@@ -40,7 +40,7 @@ impl Rng {
 
     /// Uniform in [-1, 1).
     pub fn unit(&mut self) -> f32 {
-        (self.next() as i32) as f32 / 2147483648.0
+        (self.draw() as i32) as f32 / 2147483648.0
     }
 
     /// 16-bit values uniform in [-scale, scale).
@@ -54,7 +54,7 @@ impl Rng {
         let (mantissa, fields) = if dtype == Dtype::F16 { (10, 25) } else { (7, 255) };
         (0..len)
             .map(|_| {
-                let r = self.next();
+                let r = self.draw();
                 let sign = (r & 1) << 15;
                 let fraction = r >> 8 & ((1 << mantissa) - 1);
                 let field = match r >> 1 & 7 {
@@ -70,7 +70,7 @@ impl Rng {
 
     /// Any 16-bit patterns: infinities and NaN too.
     pub fn patterns(&mut self, len: usize) -> Vec<u16> {
-        (0..len).map(|_| self.next() as u16).collect()
+        (0..len).map(|_| self.draw() as u16).collect()
     }
 
     /// A tensor of one of the kinds: ordinary, of one sign with zeros, wide.
@@ -96,7 +96,7 @@ impl Rng {
     pub fn floats(&mut self, len: usize, scale: f32, special_one_in: usize) -> Vec<f32> {
         (0..len)
             .map(|_| {
-                let r = self.next();
+                let r = self.draw();
                 if special_one_in > 0 && self.below(special_one_in) == 0 {
                     f32::from_bits(r)
                 } else {

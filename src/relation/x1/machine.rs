@@ -110,7 +110,7 @@ fn overflow(rng: &mut Rng, dtype: Dtype, tiles: usize) -> (Vec<u16>, Vec<u16>, V
     let base = if dtype == Dtype::F16 { 14 } else { 61 };
     let (a, b) = (large(rng, tiles * 256, base), large(rng, tiles * 128, base));
     let c =
-        (0..tiles * TILE).map(|_| f32::from_bits(0x7f00_0000 | rng.next() & 0x807f_ffff)).collect();
+        (0..tiles * TILE).map(|_| f32::from_bits(0x7f00_0000 | rng.draw() & 0x807f_ffff)).collect();
     (a, b, c)
 }
 
@@ -171,9 +171,9 @@ pub fn scalars(cuda: &mut Cuda, elements: u64) -> Result<Ledger, DeviceError> {
         // Any pattern; scores below zero; all about one.
         let mut x: Vec<f32> = (0..len)
             .map(|i| match i % 4 {
-                0 | 1 => f32::from_bits(rng.next()),
+                0 | 1 => f32::from_bits(rng.draw()),
                 2 => -rng.unit().abs() * 128.0,
-                _ => f32::from_bits(0x3f00_0000 + rng.next() % 0x0100_0000),
+                _ => f32::from_bits(0x3f00_0000 + rng.draw() % 0x0100_0000),
             })
             .collect();
         for (x, bits) in x.iter_mut().zip(specials) {

@@ -341,12 +341,13 @@ mod tests {
     /// A device with another matrix unit is found out by the operators that use it.
     #[test]
     fn another_matrix_unit_is_found() {
+        let effort = Effort { elements: 500, gemm_rounds: 1, ..EFFORT };
         for area in [Area::Gemm, Area::Attention] {
             let make = |contract: Contract| {
                 let other = Contract { matrix_unit: MatrixUnit::SM80, ..contract.clone() };
                 Ok(Pair { host: Host::new(contract), device: Host::new(other) })
             };
-            let ledger = search(area, MatrixUnit::SM90, Dtype::Bf16, &EFFORT, &make).unwrap();
+            let ledger = search(area, MatrixUnit::SM90, Dtype::Bf16, &effort, &make).unwrap();
             assert!(!ledger.held(), "{ledger}");
             assert!(ledger.counts().values().any(|c| c.first.is_some()), "{ledger}");
         }

@@ -63,8 +63,8 @@ pub(super) fn sample<A: Device, B: Device>(
                 repetition_penalty: rng.pick(&[1.0, 1.0, 1.3, 0.8]),
             },
             seen: (0..vocab as u32).filter(|_| rng.below(9) == 0).collect(),
-            key: [rng.next(), rng.next()],
-            position: rng.next() % 5000,
+            key: [rng.draw(), rng.draw()],
+            position: rng.draw() % 5000,
         })
         .collect();
     let there = pair.host.upload_f32(&logits)?;
