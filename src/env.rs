@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract::MatrixUnit;
 use crate::contract::simd::{Simd, SimdPath};
+use crate::device::GpuFacts;
 
 /// Machine, toolchain and build of a result. What could not be found out is `None` and reads "not recorded".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,9 @@ pub struct Environment {
     pub contract: Option<String>,
     /// sha256 of the model in use.
     pub model: Option<String>,
+    /// The GPU, if one was in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuFacts>,
 }
 
 /// The tool that made a result.
@@ -46,6 +51,15 @@ impl Tool {
     }
 }
 
+fn unit_name(unit: MatrixUnit) -> String {
+    format!("{{{},{}}}", unit.terms, unit.fraction_bits)
+}
+
+fn features() -> Vec<String> {
+    let all = [("cli", cfg!(feature = "cli")), ("cuda", cfg!(feature = "cuda"))];
+    all.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()).collect()
+}
+
 /// Instructions that the host twin uses on this machine.
 fn simd_name() -> &'static str {
     match Simd::new(SimdPath::Auto).map(Simd::path) {
@@ -57,17 +71,24 @@ fn simd_name() -> &'static str {
 impl Environment {
     /// This machine and build, for results made on `device`.
     pub fn current(device: &str, contract: Option<String>, model: Option<String>) -> Environment {
-        let unit = crate::contract::MatrixUnit::SM90;
         Environment {
             device: device.into(),
             target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
             simd: simd_name().into(),
-            matrix_unit: format!("{{{},{}}}", unit.terms, unit.fraction_bits),
+            matrix_unit: unit_name(MatrixUnit::SM90),
             rustc: Some(env!("LOCKSTEP_RUSTC")).filter(|v| !v.is_empty()).map(Into::into),
-            features: if cfg!(feature = "cli") { vec!["cli".into()] } else { Vec::new() },
+            features: features(),
             contract,
             model,
+            gpu: None,
         }
+    }
+
+    /// The same, on a device with this matrix unit, and this GPU if it is one.
+    pub fn with_unit(mut self, unit: MatrixUnit, gpu: Option<GpuFacts>) -> Environment {
+        self.matrix_unit = unit_name(unit);
+        self.gpu = gpu;
+        self
     }
 
     /// (field, value) lines for printing.
@@ -84,6 +105,21 @@ impl Environment {
         // Without a model there is no contract to record.
         if self.model.is_some() {
             lines.extend([("contract", or(&self.contract)), ("model", or(&self.model))]);
+        }
+        let Some(gpu) = &self.gpu else { return lines };
+        let verified = match gpu.matrix_unit_verified {
+            true => "yes",
+            false => "no: its values come from the literature",
+        };
+        lines.extend([
+            ("gpu", gpu.name.clone()),
+            ("sm", gpu.sm.clone()),
+            ("driver", gpu.driver.clone()),
+            ("nvrtc", gpu.nvrtc.clone()),
+            ("verified on hardware", verified.into()),
+        ]);
+        for (program, sha256) in &gpu.cubins {
+            lines.push(("cubin", format!("{sha256} {program}")));
         }
         lines
     }

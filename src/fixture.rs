@@ -5,8 +5,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::case::{Case, CaseFile};
-use crate::contract::{MatrixUnit, Mode};
+use crate::contract::{Contract, MatrixUnit, Mode};
 use crate::device::Device;
+#[cfg(feature = "cuda")]
+use crate::device::cuda::{Context, Cuda};
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
@@ -44,8 +46,45 @@ pub struct FreshProcess {
 impl Fixture<Host> {
     /// The CPU twin with `model`; `name` is how the model was asked for.
     pub fn host(name: &str, model: &Model, mode: Mode) -> Result<Fixture<Host>, SubjectError> {
-        let (contract, rope) = contract_of(model, MatrixUnit::SM90, POSITIONS_MAX);
-        let device = DeviceModel::upload(model, Host::new(contract), &rope)
+        Fixture::host_with(name, model, mode, MatrixUnit::SM90)
+    }
+
+    /// The CPU twin of a device with this matrix unit.
+    pub fn host_with(
+        name: &str,
+        model: &Model,
+        mode: Mode,
+        unit: MatrixUnit,
+    ) -> Result<Fixture<Host>, SubjectError> {
+        Fixture::new(name, model, mode, unit, Host::new)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Fixture<Cuda> {
+    /// The GPU of `context` with `model`.
+    pub fn cuda(
+        name: &str,
+        model: &Model,
+        mode: Mode,
+        context: &Arc<Context>,
+    ) -> Result<Fixture<Cuda>, SubjectError> {
+        let unit = context.gpu().arch.matrix_unit().unit;
+        let device = |contract| Cuda::new(contract, Arc::clone(context));
+        Fixture::new(name, model, mode, unit, device)
+    }
+}
+
+impl<D: Device> Fixture<D> {
+    fn new(
+        name: &str,
+        model: &Model,
+        mode: Mode,
+        unit: MatrixUnit,
+        device: impl FnOnce(Contract) -> D,
+    ) -> Result<Fixture<D>, SubjectError> {
+        let (contract, rope) = contract_of(model, unit, POSITIONS_MAX);
+        let device = DeviceModel::upload(model, device(contract), &rope)
             .map_err(|error| SubjectError::Unavailable(error.to_string()))?;
         Ok(Fixture {
             name: name.into(),
@@ -55,9 +94,7 @@ impl Fixture<Host> {
             fresh: None,
         })
     }
-}
 
-impl<D: Device> Fixture<D> {
     /// Lets relations repeat cases in a fresh process.
     pub fn with_fresh_process(mut self, fresh: FreshProcess) -> Fixture<D> {
         self.fresh = Some(fresh);
@@ -79,15 +116,6 @@ impl<D: Device> Fixture<D> {
     pub fn model(&self) -> &DeviceModel<D> {
         &self.model
     }
-
-    /// The environment tuple of results made with this fixture.
-    pub fn environment(&self) -> Environment {
-        Environment::current(
-            self.model.device_name(),
-            Some(self.model.contract().hash()),
-            Some(self.model.digest().into()),
-        )
-    }
 }
 
 impl<D> Subject for Fixture<D>
@@ -101,6 +129,13 @@ where
 
     fn device(&self) -> &str {
         self.model.device_name()
+    }
+
+    fn environment(&self) -> Environment {
+        let contract = self.model.contract();
+        let digest = self.model.digest().into();
+        Environment::current(self.model.device_name(), Some(contract.hash()), Some(digest))
+            .with_unit(contract.matrix_unit, self.model.gpu())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -22,7 +22,7 @@
 //!     let arguments = lockstep::libtest_mimic::Arguments::from_args();
 //!     let suite = Suite::from_env("tests/regressions");
 //!     let engine = my_engine();
-//!     let mut trials = suite.replays(&[engine.clone()]).expect("only case files in the folder");
+//!     let mut trials = suite.replays(&[engine.clone()], "").expect("only case files in the folder");
 //!     for relation in RELATIONS {
 //!         let space = Space::new(engine.edges(), engine.default_world());
 //!         trials.push(suite.search(&engine, "mine", relation, space, suite.cases));

@@ -3,83 +3,157 @@
 //! Case numbers: `PROPTEST_CASES` (64 by default) for `tiny`; `small` costs about sixty times as much and runs a
 //! sixteenth of them. The batch-dependent mode is the positive control: it must go red in every run.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 use lockstep::case::CaseFile;
 use lockstep::contract::{Dtype, Mode};
-use lockstep::device::host::Host;
 use lockstep::fixture::{Fixture, FreshProcess};
+use lockstep::harness::policy::{Choice, DEVICE, Gpu};
 use lockstep::harness::{Report, Suite};
-use lockstep::relation::{Observable, RELATIONS};
+use lockstep::relation::{Observable, RELATIONS, Relation};
 use lockstep::strategy::Space;
-use lockstep::subject::Subject;
-use lockstep::weights;
+use lockstep::subject::{Subject, SubjectError};
+use lockstep::weights::{self, Model};
 
 /// Set for a fresh process that repeats one case: it prints the trajectory hash.
 const CHILD: &str = "LOCKSTEP_REPEAT_CASE";
+/// Folder of committed cases, if this is not the repository that built this program.
+const REGRESSIONS: &str = "LOCKSTEP_REGRESSIONS";
+
+/// Presets, and a divisor of the number of cases: (label, preset, dtype, divisor).
+const SEARCHES: [(&str, &str, Dtype, u64); 3] = [
+    ("tiny", "tiny", Dtype::Bf16, 1),
+    ("tiny_f16", "tiny", Dtype::F16, 2),
+    ("small", "small", Dtype::Bf16, 16),
+];
+
+type Shared = Arc<dyn Subject + Send>;
 
 fn main() -> ExitCode {
+    let choice = match Choice::from_env() {
+        Ok(choice) => choice,
+        Err(why) => return usage(&why),
+    };
     if std::env::var_os(CHILD).is_some() {
-        return repeat();
+        return repeat(choice);
     }
     let arguments = Arguments::from_args();
-    let suite = Suite::from_env(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions"));
-    let tiny = fixture("tiny", Dtype::Bf16);
-    let subjects: [Arc<dyn Subject + Send>; 3] = [
-        Arc::new(tiny.in_mode(Mode::Invariant)),
-        Arc::new(fixture("tiny", Dtype::F16)),
-        Arc::new(fixture("small", Dtype::Bf16)),
-    ];
-    let mut trials = match suite.replays(&subjects) {
-        Ok(replays) => replays,
-        Err(error) => {
-            eprintln!("lockstep: {error}");
-            return ExitCode::from(2);
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions");
+    let regressions = std::env::var_os(REGRESSIONS).map_or_else(|| committed.into(), PathBuf::from);
+    let suite = Suite::from_env(regressions);
+    let gpu = choice.gpu();
+    let mut devices = vec![("", host as Open)];
+    let mut shown = "host".to_owned();
+    match &gpu {
+        Ok(_) => {
+            devices.push(("::cuda", cuda as Open));
+            shown = "host, cuda".into();
         }
-    };
-    let shares = [("tiny", 1), ("tiny_f16", 2), ("small", 16)];
-    for (subject, (label, share)) in subjects.iter().zip(shares) {
-        searches(&suite, subject, label, suite.cases.div_ceil(share), &mut trials);
+        Err(why) if !arguments.list => eprintln!("lockstep: trials on cuda are ignored: {why}"),
+        Err(_) => {}
     }
-
-    let control: Arc<dyn Subject + Send> = Arc::new(tiny.in_mode(Mode::batch_dependent()));
-    for relation in RELATIONS.into_iter().filter(|r| r.id != "I3") {
-        let space = Space::new(control.edges(), control.default_world());
-        trials.push(suite.control(
-            &control,
-            "batch_dependent",
-            relation,
-            space,
-            suite.cases,
-            control_is_sharp,
-        ));
+    let mut trials = Vec::new();
+    for (suffix, open) in devices {
+        let result = (|| -> Result<(), String> {
+            let open = |preset, dtype, mode| {
+                let model = weights::open(preset, Some(dtype)).expect("presets are always there");
+                open(preset, &model, mode, gpu.as_ref().ok()).map_err(|error| error.to_string())
+            };
+            let subjects = SEARCHES
+                .iter()
+                .map(|(_, preset, dtype, _)| open(preset, *dtype, Mode::Invariant))
+                .collect::<Result<Vec<_>, _>>()?;
+            trials.extend(suite.replays(&subjects, suffix)?);
+            for (subject, (label, _, _, divisor)) in subjects.iter().zip(SEARCHES) {
+                let cases = suite.cases.div_ceil(divisor);
+                searches(&suite, subject, &format!("{label}{suffix}"), cases, &mut trials);
+            }
+            controls(
+                &suite,
+                &open("tiny", Dtype::Bf16, Mode::batch_dependent())?,
+                suffix,
+                &mut trials,
+            );
+            Ok(())
+        })();
+        if let Err(why) = result {
+            return usage(&why);
+        }
     }
-    suite.run(&arguments, "host", trials)
+    if let Err(why) = &gpu {
+        trials.extend(absent(why, choice.requires_gpu()));
+    }
+    suite.run(&arguments, &shown, trials)
 }
 
-fn fixture(preset: &str, dtype: Dtype) -> Fixture<Host> {
-    let model = weights::open(preset, Some(dtype)).expect("presets are always there");
-    let fixture = Fixture::host(preset, &model, Mode::Invariant).expect("the host is always there");
-    fixture.with_fresh_process(FreshProcess {
+fn usage(why: &str) -> ExitCode {
+    eprintln!("lockstep: {why}");
+    ExitCode::from(2)
+}
+
+/// Opens a fixture on a device.
+type Open = fn(&str, &Model, Mode, Option<&Gpu>) -> Result<Shared, SubjectError>;
+
+fn host(name: &str, model: &Model, mode: Mode, _: Option<&Gpu>) -> Result<Shared, SubjectError> {
+    Ok(Arc::new(Fixture::host(name, model, mode)?.with_fresh_process(fresh("host"))))
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(name: &str, model: &Model, mode: Mode, gpu: Option<&Gpu>) -> Result<Shared, SubjectError> {
+    let context = gpu.expect("opened only where there is a GPU");
+    let device = format!("cuda:{}", context.gpu().ordinal);
+    Ok(Arc::new(Fixture::cuda(name, model, mode, context)?.with_fresh_process(fresh(&device))))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: &str, _: &Model, _: Mode, gpu: Option<&Gpu>) -> Result<Shared, SubjectError> {
+    match *gpu.expect("opened only where there is a GPU") {}
+}
+
+fn fresh(device: &str) -> FreshProcess {
+    FreshProcess {
         program: std::env::current_exe().expect("this program has a path"),
         arguments: Vec::new(),
-        variables: vec![(CHILD.into(), "1".into())],
-    })
+        variables: vec![(CHILD.into(), "1".into()), (DEVICE.into(), device.into())],
+    }
 }
 
-fn searches(
-    suite: &Suite,
-    subject: &Arc<dyn Subject + Send>,
-    label: &str,
-    cases: u64,
-    trials: &mut Vec<Trial>,
-) {
+fn searches(suite: &Suite, subject: &Shared, label: &str, cases: u64, trials: &mut Vec<Trial>) {
     for relation in RELATIONS {
         let space = Space::new(subject.edges(), subject.default_world());
         trials.push(suite.search(subject, label, relation, space, cases));
     }
+}
+
+/// Relations that the batch-dependent mode breaks.
+fn controlled() -> impl Iterator<Item = &'static Relation> {
+    RELATIONS.into_iter().filter(|r| r.id != "I3")
+}
+
+fn controls(suite: &Suite, control: &Shared, suffix: &str, trials: &mut Vec<Trial>) {
+    for relation in controlled() {
+        let space = Space::new(control.edges(), control.default_world());
+        let label = format!("{}{suffix}", control.name());
+        let name = "batch_dependent";
+        let cases = suite.cases;
+        trials.push(suite.control(control, name, &label, relation, space, cases, control_is_sharp));
+    }
+}
+
+/// The trials on a GPU where there is none: listed as ignored, or failing where one is required.
+fn absent(why: &str, required: bool) -> Vec<Trial> {
+    let searches = SEARCHES
+        .iter()
+        .flat_map(|(label, ..)| RELATIONS.map(|r| format!("{}::{label}::cuda", r.path)));
+    let controls = controlled().map(|r| format!("c0::batch_dependent::{}::tiny::cuda", r.path));
+    let trial = |name| {
+        let why = why.to_owned();
+        Trial::test(name, move || Err(why.into())).with_ignored_flag(!required)
+    };
+    searches.chain(controls).map(trial).collect()
 }
 
 /// The control is caught for the right reason, and shrinks to what a person can read.
@@ -100,14 +174,18 @@ fn control_is_sharp(report: &Report) -> Result<(), String> {
 }
 
 /// The fresh process: reads the case named by the last argument and prints its trajectory hash.
-fn repeat() -> ExitCode {
+fn repeat(choice: Choice) -> ExitCode {
     let path = std::env::args_os().next_back().unwrap_or_default();
     let hash = CaseFile::read(path.as_ref()).map_err(|e| e.to_string()).and_then(|file| {
         let world = &file.world;
         let model = weights::open(&world.model, Some(world.dtype)).map_err(|e| e.to_string())?;
-        let fixture =
-            Fixture::host(&world.model, &model, world.mode.clone()).map_err(|e| e.to_string())?;
-        let run = fixture
+        let (open, gpu) = match choice {
+            Choice::Cuda(_) => (cuda as Open, Some(choice.gpu()?)),
+            _ => (host as Open, None),
+        };
+        let subject = open(&world.model, &model, world.mode.clone(), gpu.as_ref())
+            .map_err(|e| e.to_string())?;
+        let run = subject
             .execute(world, &file.workload, &file.schedule, file.seed, None)
             .map_err(|e| e.to_string())?;
         Ok(run.trajectory.hash())

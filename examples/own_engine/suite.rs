@@ -16,7 +16,7 @@ use crate::engine::{Fault, Toy};
 pub(crate) fn run(arguments: &Arguments, fault: Fault, regressions: PathBuf) -> ExitCode {
     let suite = Suite::from_env(regressions);
     let subject: Arc<dyn Subject + Send> = Arc::new(Toy::new(fault));
-    let mut trials = match suite.replays(std::slice::from_ref(&subject)) {
+    let mut trials = match suite.replays(std::slice::from_ref(&subject), "") {
         Ok(trials) => trials,
         Err(error) => {
             eprintln!("lockstep: {error}");

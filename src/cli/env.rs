@@ -2,6 +2,7 @@
 
 use clap::Args;
 use lockstep::env::{Environment, Tool};
+use lockstep::harness::policy::Choice;
 
 use super::out::say;
 use super::{CliError, Exit};
@@ -15,7 +16,8 @@ pub(super) struct Env {
 
 impl Env {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        let env = Environment::current("host", None, None);
+        let choice = Choice::from_env().map_err(CliError::usage)?;
+        let (env, absent) = environment(choice);
         let tool = Tool::current();
         if self.json {
             let value = serde_json::json!({ "tool": tool, "env": env });
@@ -31,6 +33,24 @@ impl Env {
             "LOCKSTEP_DEVICE: {}",
             device.map_or("auto (default)".into(), |d| format!("{d} (environment)"))
         );
+        if let Some(why) = absent {
+            say!("no gpu: {why}");
+        }
         Ok(Exit::Held)
+    }
+}
+
+/// The environment of the device that would be used, and why it is not a GPU.
+fn environment(choice: Choice) -> (Environment, Option<String>) {
+    match choice.gpu() {
+        #[cfg(feature = "cuda")]
+        Ok(context) => {
+            let unit = context.gpu().arch.matrix_unit().unit;
+            let facts = Some(context.facts());
+            (Environment::current("cuda", None, None).with_unit(unit, facts), None)
+        }
+        #[cfg(not(feature = "cuda"))]
+        Ok(never) => match never {},
+        Err(why) => (Environment::current("host", None, None), Some(why)),
     }
 }

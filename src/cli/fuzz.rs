@@ -8,8 +8,6 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
-use lockstep::device::host::Host;
-use lockstep::fixture::Fixture;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::stored::{self, Outcome};
 use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, explain, ledger};
@@ -88,8 +86,8 @@ impl Fuzz {
             check_writable(path)?;
         }
         let campaign = Campaign {
-            subject: &fixture,
-            space: self.space(&fixture)?,
+            subject: &*fixture,
+            space: self.space(&*fixture)?,
             relations,
             cases: self.cases.unwrap_or(match self.seconds {
                 Some(_) => u64::MAX,
@@ -104,18 +102,18 @@ impl Fuzz {
         if !self.quiet {
             say!("{}", self.options(&campaign));
         }
-        let mut failures = self.replay_stored(&fixture, &campaign.relations)?;
+        let mut failures = self.replay_stored(&*fixture, &campaign.relations)?;
         let bar = self.bar(&campaign);
         let report = campaign.run(&|progress| match progress {
             Progress::Cases(done) => bar.set_position(done),
             Progress::Shrinking => bar.set_message("a case failed, shrinking it"),
         })?;
         bar.finish_and_clear();
-        self.report(&fixture, &report, &mut failures);
+        self.report(&*fixture, &report, &mut failures);
         let verdict = if failures.is_empty() { report.verdict() } else { Verdict::Broken };
         self.conclude(&report, verdict);
         if let Some(path) = &self.json {
-            let json = document(&report, verdict, &fixture, self.seed, &failures);
+            let json = document(&report, verdict, &*fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
             if let Err(error) = std::fs::write(path, text + "\n") {
                 // What was found is not lost with the file: broken is still broken.
@@ -150,8 +148,8 @@ impl Fuzz {
         Ok(if chosen.is_empty() { RELATIONS.to_vec() } else { chosen })
     }
 
-    fn space(&self, fixture: &Fixture<Host>) -> Result<Space, CliError> {
-        let mut space = Space::new(fixture.edges(), fixture.default_world());
+    fn space(&self, subject: &dyn Subject) -> Result<Space, CliError> {
+        let mut space = Space::new(subject.edges(), subject.default_world());
         if !self.is_preset() || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
             space.prompts = Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
@@ -214,7 +212,7 @@ impl Fuzz {
     /// Cases of this model and mode that failed before come first. Returns those that still fail.
     fn replay_stored(
         &self,
-        fixture: &Fixture<Host>,
+        fixture: &dyn Subject,
         asked: &[&'static Relation],
     ) -> Result<Vec<FailureJson>, CliError> {
         let mut failures = Vec::new();
@@ -246,12 +244,12 @@ impl Fuzz {
     }
 
     /// Prints table and failure, stores the failing case.
-    fn report(&self, fixture: &Fixture<Host>, report: &Report, failures: &mut Vec<FailureJson>) {
+    fn report(&self, subject: &dyn Subject, report: &Report, failures: &mut Vec<FailureJson>) {
         if let Some(failure) = &report.failure {
             let command = |path: &Path| replay_command(path);
-            let provenance = Provenance { env: fixture.environment(), command: &command };
-            let stored = persist::write(failure, fixture, &provenance, Path::new(CASES_FOLDER));
-            let explanation = explain::explain(fixture, failure.case(), failure.reported());
+            let provenance = Provenance { env: subject.environment(), command: &command };
+            let stored = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER));
+            let explanation = explain::explain(subject, failure.case(), failure.reported());
             let explanation = explanation.as_deref();
             // What was found is shown whether or not it could be stored.
             let path = match stored {

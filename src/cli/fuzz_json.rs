@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lockstep::case::CaseFile;
-use lockstep::device::host::Host;
 use lockstep::env::{Environment, Tool};
-use lockstep::fixture::Fixture;
 use lockstep::harness::{Failure, Report, Verdict};
 use lockstep::relation::{Divergence, Relation};
 use lockstep::schedule::ActKind;
@@ -127,7 +125,7 @@ impl FailureJson {
 pub(super) fn document(
     report: &Report,
     verdict: Verdict,
-    fixture: &Fixture<Host>,
+    fixture: &dyn Subject,
     seed: u64,
     failures: &[FailureJson],
 ) -> serde_json::Value {

@@ -5,7 +5,6 @@ use lockstep::contract::Mode;
 use lockstep::contract::sampler::SamplerParams;
 use lockstep::record::Finish;
 use lockstep::schedule::Schedule;
-use lockstep::subject::Subject;
 use lockstep::workload::{Request, Workload};
 
 use super::open::ModelArguments;
@@ -72,11 +71,8 @@ impl Generate {
             ));
         }
         // The token that ends a text is not part of it.
-        let ends = |t: &u32| fixture.model().config().eos.contains(t);
-        let tokens = match output.tokens.split_last() {
-            Some((last, text)) if ends(last) && !self.ids => text,
-            _ => &output.tokens,
-        };
+        let ended = output.finish == Some(Finish::Eos) && !self.ids;
+        let tokens = &output.tokens[..output.tokens.len() - usize::from(ended)];
         if self.ids {
             let ids: Vec<String> = tokens.iter().map(u32::to_string).collect();
             say!("{}", ids.join(" "));

@@ -8,7 +8,7 @@ use lockstep::harness::ledger;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
 
-use super::open::replay_command;
+use super::open::{DeviceArgument, replay_command};
 use super::out::say;
 use super::replay::{open, relations};
 use super::{CliError, Exit};
@@ -20,6 +20,8 @@ pub(super) struct Minimize {
     /// Folder for the minimum [default: the case's folder].
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgument,
 }
 
 impl Minimize {
@@ -27,7 +29,7 @@ impl Minimize {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let file = CaseFile::read(&self.case).map_err(CliError::usage)?;
         let relations = relations(&file)?;
-        let fixture = open(&file)?;
+        let fixture = open(&file, &self.device)?;
         let case = file.case();
         let folder = match &self.out {
             Some(folder) => folder.clone(),
@@ -41,17 +43,17 @@ impl Minimize {
         })
         .map_err(|e| CliError::usage(format!("{}: {e}", folder.display())))?;
         for relation in relations {
-            let Some(divergence) = failure_of(&fixture, relation, &case, true)? else { continue };
+            let Some(divergence) = failure_of(&*fixture, relation, &case, true)? else { continue };
             for _ in 0..2 {
-                if failure_of(&fixture, relation, &case, true)?.is_none() {
+                if failure_of(&*fixture, relation, &case, true)?.is_none() {
                     let line = format!("{} fails only sometimes: {divergence}", relation.id);
                     return Err(CliError { exit: Exit::Broken, line });
                 }
             }
-            let shrunk = shrink(&fixture, relation, &case, &divergence, ShrinkBudget::default());
+            let shrunk = shrink(&*fixture, relation, &case, &divergence, ShrinkBudget::default());
             let command = |path: &Path| replay_command(path);
             let provenance = Provenance { env: fixture.environment(), command: &command };
-            let run = persist::run_of(&fixture, &shrunk.case);
+            let run = persist::run_of(&*fixture, &shrunk.case);
             let minimum = persist::file(
                 &shrunk.case,
                 Some(relation.id),

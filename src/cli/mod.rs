@@ -4,6 +4,8 @@ mod env;
 mod fuzz;
 mod fuzz_json;
 mod generate;
+#[cfg(feature = "cuda")]
+mod kernels;
 mod minimize;
 mod open;
 mod out;
@@ -33,6 +35,10 @@ enum Command {
     Minimize(minimize::Minimize),
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
+    /// Compile every kernel for every supported architecture, with no GPU.
+    #[cfg(feature = "cuda")]
+    #[command(hide = true)]
+    Kernels(kernels::Kernels),
     /// Print the environment tuple that is recorded beside results.
     Env(env::Env),
 }
@@ -90,6 +96,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
+        #[cfg(feature = "cuda")]
+        Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),
     };
     let exit = outcome.unwrap_or_else(|error| {

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use clap::Args;
 use lockstep::contract::{Dtype, Mode};
-use lockstep::device::host::Host;
 use lockstep::fixture::{Fixture, FreshProcess};
+use lockstep::harness::policy::{Choice, DEVICE};
 use lockstep::input;
+use lockstep::subject::Subject;
 use lockstep::text::{Tokenizer, prompts};
 use lockstep::weights::{self, Model, Preset};
 
@@ -24,9 +25,16 @@ pub(super) struct ModelArguments {
     /// Storage dtype: bf16 or f16. Presets default to bf16, files to what they hold.
     #[arg(long, value_parser = dtype)]
     pub(super) dtype: Option<Dtype>,
-    /// Device: host, or auto.
-    #[arg(long, default_value = "auto", env = "LOCKSTEP_DEVICE")]
-    pub(super) device: String,
+    #[command(flatten)]
+    pub(super) device: DeviceArgument,
+}
+
+/// Where to run.
+#[derive(Args, Debug, Clone)]
+pub(super) struct DeviceArgument {
+    /// Device: host, cuda, cuda:N, or auto, which is a GPU where there is one.
+    #[arg(long, default_value = "host", env = "LOCKSTEP_DEVICE", value_parser = Choice::parse)]
+    device: Choice,
 }
 
 fn dtype(text: &str) -> Result<Dtype, String> {
@@ -39,10 +47,9 @@ fn dtype(text: &str) -> Result<Dtype, String> {
 
 impl ModelArguments {
     /// Opens the model on the device.
-    pub(super) fn open(&self, mode: Mode) -> Result<Fixture<Host>, CliError> {
-        check_device(&self.device)?;
+    pub(super) fn open(&self, mode: Mode) -> Result<Box<dyn Subject>, CliError> {
         let model = weights::open(&self.model, self.dtype).map_err(CliError::usage)?;
-        fixture(&self.model, &model, mode)
+        self.device.fixture(&self.model, &model, mode)
     }
 
     /// Opens the model's tokenizer.
@@ -76,29 +83,37 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Refuses devices that this build does not have.
-pub(super) fn check_device(device: &str) -> Result<(), CliError> {
-    match device {
-        // Set but empty is how some shells unset a variable.
-        "host" | "auto" | "" => Ok(()),
-        "cuda" => Err(CliError::undecided("device cuda is not in this build")),
-        "hash" => Err(CliError::usage("device hash is not in this build")),
-        _ => Err(CliError::usage(format!(
-            "unknown device {device:?}, expected host, cuda, hash or auto"
-        ))),
+impl DeviceArgument {
+    /// A fixture that can repeat cases in a fresh process of this program.
+    pub(super) fn fixture(
+        &self,
+        name: &str,
+        model: &Model,
+        mode: Mode,
+    ) -> Result<Box<dyn Subject>, CliError> {
+        let program = std::env::current_exe().map_err(CliError::undecided)?;
+        let fresh = |device: String| FreshProcess {
+            program,
+            arguments: vec!["replay".into(), "--trajectory".into()],
+            variables: vec![(DEVICE.into(), device)],
+        };
+        if self.device != Choice::Host {
+            match self.device.gpu() {
+                #[cfg(feature = "cuda")]
+                Ok(context) => {
+                    let fixture = Fixture::cuda(name, model, mode, &context)?;
+                    let device = format!("cuda:{}", context.gpu().ordinal);
+                    return Ok(Box::new(fixture.with_fresh_process(fresh(device))));
+                }
+                #[cfg(not(feature = "cuda"))]
+                Ok(never) => match never {},
+                Err(why) if self.device.requires_gpu() => return Err(CliError::undecided(why)),
+                Err(_) => {}
+            }
+        }
+        let fixture = Fixture::host(name, model, mode)?;
+        Ok(Box::new(fixture.with_fresh_process(fresh("host".into()))))
     }
-}
-
-/// A fixture that can repeat cases in a fresh process of this program.
-pub(super) fn fixture(name: &str, model: &Model, mode: Mode) -> Result<Fixture<Host>, CliError> {
-    let fixture = Fixture::host(name, model, mode)?;
-    let program = std::env::current_exe().map_err(CliError::undecided)?;
-    Ok(fixture.with_fresh_process(FreshProcess {
-        program,
-        // Whatever LOCKSTEP_DEVICE says, the repetition belongs on the same device.
-        arguments: ["replay", "--device", "host", "--trajectory"].map(Into::into).to_vec(),
-        variables: Vec::new(),
-    }))
 }
 
 /// Token ids of the prompts in a file, or of the committed ones.

@@ -4,15 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lockstep::case::CaseFile;
-use lockstep::device::host::Host;
 use lockstep::env::Environment;
-use lockstep::fixture::Fixture;
 use lockstep::harness::{explain, ledger, stored};
 use lockstep::relation::{Executions, Judgement, Relation, compare};
-use lockstep::subject::SubjectError;
+use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights::{self, Preset};
 
-use super::open::{check_device, fixture};
+use super::open::DeviceArgument;
 use super::out::say;
 use super::{CliError, Exit};
 
@@ -20,9 +18,8 @@ use super::{CliError, Exit};
 pub(super) struct Replay {
     /// Case file.
     case: PathBuf,
-    /// Device: host, or auto.
-    #[arg(long, default_value = "auto", env = "LOCKSTEP_DEVICE")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceArgument,
     /// Print the trajectory hash only.
     #[arg(long, hide = true)]
     trajectory: bool,
@@ -30,13 +27,12 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        check_device(&self.device)?;
         let file = CaseFile::read(&self.case).map_err(CliError::usage)?;
         let relations = relations(&file)?;
-        let fixture = open(&file)?;
+        let fixture = open(&file, &self.device)?;
         let case = file.case();
         if self.trajectory {
-            let executions = Executions::new(&fixture, &case, false)?;
+            let executions = Executions::new(&*fixture, &case, false)?;
             say!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
@@ -44,7 +40,7 @@ impl Replay {
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
-        match Executions::new(&fixture, &case, true) {
+        match Executions::new(&*fixture, &case, true) {
             Err(SubjectError::Failed(why)) => {
                 say!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;
@@ -53,7 +49,7 @@ impl Replay {
             Ok(mut executions) => {
                 let mut held = false;
                 for relation in relations {
-                    match judge(&fixture, relation, &mut executions)? {
+                    match judge(&*fixture, relation, &mut executions)? {
                         Judgement::Held(_) => held = true,
                         Judgement::Broken(_) => exit = Exit::Broken,
                         Judgement::Inapplicable(_) => {}
@@ -95,7 +91,7 @@ pub(super) fn relations(file: &CaseFile) -> Result<Vec<&'static Relation>, CliEr
 }
 
 /// Opens the model that a case file names. A model that is not there, or is another one, leaves the case undecided.
-pub(super) fn open(file: &CaseFile) -> Result<Fixture<Host>, CliError> {
+pub(super) fn open(file: &CaseFile, device: &DeviceArgument) -> Result<Box<dyn Subject>, CliError> {
     let world = &file.world;
     if Preset::from_name(&world.model).is_none() && !std::path::Path::new(&world.model).exists() {
         return Err(CliError::undecided(format!("model {} is missing", world.model)));
@@ -107,12 +103,12 @@ pub(super) fn open(file: &CaseFile) -> Result<Fixture<Host>, CliError> {
             world.model, model.digest, world.model_digest
         )));
     }
-    fixture(&world.model, &model, world.mode.clone())
+    device.fixture(&world.model, &model, world.mode.clone())
 }
 
 /// Judges and prints one relation.
 fn judge(
-    fixture: &Fixture<Host>,
+    subject: &dyn Subject,
     relation: &Relation,
     executions: &mut Executions<'_>,
 ) -> Result<Judgement, CliError> {
@@ -130,7 +126,7 @@ fn judge(
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);
-            if let Some(text) = explain::explain(fixture, executions.case(), divergence) {
+            if let Some(text) = explain::explain(subject, executions.case(), divergence) {
                 say!("  {text}");
             }
         }

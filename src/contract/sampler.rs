@@ -75,6 +75,16 @@ impl SamplerParams {
     pub fn is_greedy(&self) -> bool {
         self.temperature < 1.0 / 65536.0
     }
+
+    /// Smallest integer weight that min-p keeps.
+    pub fn weight_floor(&self) -> u64 {
+        (f64::from(self.min_p) * 4294967296.0).ceil() as u64
+    }
+
+    /// top-p in units of 2^-24, unless everything is kept.
+    pub fn mass_share(&self) -> Option<u64> {
+        (self.top_p < 1.0).then(|| (f64::from(self.top_p) * 16777216.0).ceil() as u64)
+    }
 }
 
 /// Philox key of a seeded request's sample.
@@ -177,7 +187,7 @@ fn filter(
     kept: &mut Vec<(u64, u64)>,
     work: &mut Vec<(u64, u64)>,
 ) {
-    let floor = (f64::from(params.min_p) * 4294967296.0).ceil() as u64;
+    let floor = params.weight_floor();
     kept.clear();
     kept.extend(
         x.iter()
@@ -192,9 +202,8 @@ fn filter(
         let (_, (last, _), _) = work.select_nth_unstable_by_key(k - 1, |(key, _)| !key);
         kept.retain(|(key, _)| key >= last);
     }
-    if params.top_p < 1.0 {
+    if let Some(share) = params.mass_share() {
         let mass: u64 = kept.iter().map(|(_, w)| w).sum();
-        let share = (f64::from(params.top_p) * 16777216.0).ceil() as u64;
         let low = mass & ((1 << 24) - 1);
         let threshold = ((mass >> 24) * share + ((low * share) >> 24)).max(1);
         if mass >= threshold {

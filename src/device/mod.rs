@@ -8,10 +8,15 @@
 //! Shapes are row-major. `m` is the number of rows (tokens) of a step. 16-bit buffers hold raw bits of
 //! the contract's dtype.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod host;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
@@ -173,6 +178,24 @@ pub struct VariantCounts {
     pub attention_tile_before_chunk: u64,
 }
 
+/// What there is to know of a GPU, for the environment of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuFacts {
+    /// Name that the driver gives.
+    pub name: String,
+    /// Architecture, as `sm_90`.
+    pub sm: String,
+    /// Version of the driver's interface.
+    pub driver: String,
+    /// Version of NVRTC.
+    pub nvrtc: String,
+    /// Whether the values of the matrix unit were measured on this architecture.
+    pub matrix_unit_verified: bool,
+    /// sha256 (hex) of each CUBIN in use, by program.
+    pub cubins: BTreeMap<String, String>,
+}
+
 /// A device and the counters of one execution. Buffers are shared between instances of one device.
 pub trait Device: Sized {
     /// f32 buffer.
@@ -190,13 +213,19 @@ pub trait Device: Sized {
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;
+    /// The GPU, if this is one.
+    fn gpu(&self) -> Option<GpuFacts> {
+        None
+    }
     /// The same device with counters at zero.
     fn fresh(&self) -> Self;
     /// Counters since creation.
-    fn counts(&self) -> &VariantCounts;
+    fn counts(&mut self) -> Result<VariantCounts, DeviceError>;
 
     /// Uploads 16-bit values.
     fn upload(&self, values: &[u16]) -> Result<Self::T16, DeviceError>;
+    /// Uploads f32 values.
+    fn upload_f32(&self, values: &[f32]) -> Result<Self::F32, DeviceError>;
     /// Uploads a weight matrix `[n][k]`, row-major; `k` need not be a multiple of 16.
     fn upload_matrix(
         &self,
@@ -305,6 +334,10 @@ pub trait Device: Sized {
     ) -> Result<Vec<KvDigest>, DeviceError>;
     /// Row `row` of `x[m][n]`, for reports.
     fn read_row(&mut self, n: usize, x: &Self::F32, row: usize) -> Result<Vec<f32>, DeviceError>;
+    /// The first `len` values of `x`, for comparisons.
+    fn read_f32(&mut self, x: &Self::F32, len: usize) -> Result<Vec<f32>, DeviceError>;
+    /// The first `len` values of `x`, for comparisons.
+    fn read_t16(&mut self, x: &Self::T16, len: usize) -> Result<Vec<u16>, DeviceError>;
 }
 
 /// One row to sample from.
@@ -332,6 +365,20 @@ pub enum DeviceError {
         /// What was asked for, in bytes.
         bytes: usize,
     },
+    /// A kernel does not compile; the text holds the compiler's log.
+    Compile(String),
+    /// A call of the driver failed. The device can go on.
+    Failed {
+        /// The call, and the launches that it may have waited for.
+        what: String,
+        /// The driver's code.
+        error: String,
+    },
+    /// The device was lost by an error before: nothing that ran since can be judged.
+    Lost {
+        /// The error.
+        cause: String,
+    },
 }
 
 impl fmt::Display for DeviceError {
@@ -339,6 +386,9 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::Launch(what) => write!(f, "launch refused: {what}"),
             DeviceError::OutOfMemory { bytes } => write!(f, "out of memory for {bytes} bytes"),
+            DeviceError::Compile(why) => write!(f, "{why}"),
+            DeviceError::Failed { what, error } => write!(f, "{what}: {error}"),
+            DeviceError::Lost { cause } => write!(f, "the device was lost: {cause}"),
         }
     }
 }

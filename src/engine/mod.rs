@@ -215,7 +215,7 @@ impl<D: Device> Engine<'_, D> {
             }
         }
         self.run.sentinels.merge(&self.scheduler.sentinels);
-        count_variants(&mut self.run, self.forward.device.counts());
+        count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
         self.run.trajectory = self.hasher.finish();
         Ok(self.run)

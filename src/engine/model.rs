@@ -2,7 +2,7 @@
 
 use crate::contract::rope::RopeTable;
 use crate::contract::{Contract, Dtype, MatrixUnit, VERSION};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, GpuFacts};
 use crate::weights::{Matrix16, Model, ModelConfig};
 
 /// Device buffers of a decoder layer.
@@ -104,6 +104,11 @@ impl<D: Device> DeviceModel<D> {
     /// Name of the device: `host`, `cuda`.
     pub fn device_name(&self) -> &'static str {
         self.device.name()
+    }
+
+    /// The GPU that holds it, if one does.
+    pub fn gpu(&self) -> Option<GpuFacts> {
+        self.device.gpu()
     }
 
     /// The contract in force.

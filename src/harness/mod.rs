@@ -4,6 +4,7 @@ pub mod campaign;
 pub mod explain;
 pub mod ledger;
 pub mod persist;
+pub mod policy;
 pub mod shrink;
 pub mod stored;
 pub mod tally;

@@ -10,7 +10,6 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::test_runner::{Config, contextualize_config};
 
 use crate::case::CaseFile;
-use crate::env::Environment;
 use crate::relation::Relation;
 use crate::strategy::Space;
 use crate::subject::Subject;
@@ -80,18 +79,20 @@ impl Suite {
         })
     }
 
-    /// A trial `c0::TRIAL::PATH::NAME` that passes only if the relation is *broken* in this space: the positive
+    /// A trial `c0::CONTROL::PATH::LABEL` that passes only if the relation is *broken* in this space: the positive
     /// control. Returns the report to `check` for what else must be true of it.
+    #[allow(clippy::too_many_arguments)]
     pub fn control(
         &self,
         subject: &Arc<dyn Subject + Send>,
         control: &str,
+        label: &str,
         relation: &'static Relation,
         space: Space,
         cases: u64,
         check: fn(&Report) -> Result<(), String>,
     ) -> Trial {
-        let name = format!("c0::{control}::{}::{}", relation.path, subject.name());
+        let name = format!("c0::{control}::{}::{label}", relation.path);
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
@@ -108,14 +109,20 @@ impl Suite {
     }
 
     /// One trial `regressions::FILE` for each committed case file, on the first subject that runs its world's model,
-    /// dtype and mode. A case that no subject runs is a failing trial: it must not be lost in silence.
-    pub fn replays(&self, subjects: &[Arc<dyn Subject + Send>]) -> Result<Vec<Trial>, String> {
+    /// dtype and mode; `suffix` ends its name. A case that no subject runs is a failing trial: it must not be lost in
+    /// silence.
+    pub fn replays(
+        &self,
+        subjects: &[Arc<dyn Subject + Send>],
+        suffix: &str,
+    ) -> Result<Vec<Trial>, String> {
         let mut trials = Vec::new();
         for (path, file) in stored::list(&self.regressions) {
             let file = file.map_err(|error| error.to_string())?;
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let subject = subjects.iter().find(|s| stored::is_about(&file, &***s)).map(Arc::clone);
-            trials.push(Trial::test(format!("regressions::{stem}"), move || match subject {
+            let name = format!("regressions::{stem}{suffix}");
+            trials.push(Trial::test(name, move || match subject {
                 Some(subject) => replay(&*subject, &file, &path),
                 None => Err(Failed::from(format!(
                     "{}: no subject of this target runs model {} in this dtype and mode",
@@ -192,10 +199,7 @@ impl Suite {
 
     fn broken(&self, subject: &dyn Subject, report: &Report) -> Failed {
         let failure = report.failure.as_ref().expect("a broken report has a failure");
-        let provenance = Provenance {
-            env: Environment::current(subject.device(), None, None),
-            command: &replay_command,
-        };
+        let provenance = Provenance { env: subject.environment(), command: &replay_command };
         let text = match persist::write(failure, subject, &provenance, &self.regressions) {
             Ok(path) => {
                 let explanation = explain(subject, failure.case(), failure.reported());

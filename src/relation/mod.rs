@@ -9,6 +9,7 @@ pub mod executions;
 mod i1;
 mod i2;
 mod i3;
+pub mod x1;
 
 use crate::record::Sentinel;
 use crate::strategy::Feature;

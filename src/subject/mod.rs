@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::case::Case;
+use crate::env::Environment;
 use crate::record::{Capture, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
 use crate::workload::Workload;
@@ -90,6 +91,10 @@ pub trait Subject: Sync {
     fn name(&self) -> &str;
     /// Device name, for reports: `host`, `cuda`.
     fn device(&self) -> &str;
+    /// Where results made with it are made.
+    fn environment(&self) -> Environment {
+        Environment::current(self.device(), None, None)
+    }
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
     /// Where its behaviour changes.

@@ -5,6 +5,8 @@
 //! the task itself could not run. Nothing here is part of the published crate, and nothing in `src/` may need
 //! a task to have run: `cargo build` and `cargo test` alone suffice on a fresh machine.
 
+mod bundle;
+mod kernels;
 mod model;
 mod msrv;
 mod tidy;
@@ -30,6 +32,18 @@ enum Task {
         /// Which one.
         name: model::Name,
     },
+    /// Compile every kernel without a GPU: registers, spills, digests.
+    Kernels {
+        /// Fail on spills of local memory where none are expected, and on a kernel without matrix instructions.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Make a folder of programs and data that runs on a GPU machine with no Rust toolchain.
+    Bundle {
+        /// Build with optimisation and without assertions.
+        #[arg(long)]
+        release: bool,
+    },
     /// Check that `rust-version` is at least what every dependency in the lock file asks for.
     Msrv,
 }
@@ -39,6 +53,8 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Model { name } => model::run(&root, name),
+        Task::Kernels { check } => kernels::run(&root, check),
+        Task::Bundle { release } => bundle::run(&root, release),
         Task::Msrv => msrv::run(&root),
     }
 }

@@ -124,12 +124,18 @@ impl Device for Host {
         Host::assemble(Arc::clone(&self.contract), self.simd)
     }
 
-    fn counts(&self) -> &VariantCounts {
-        &self.counts
+    fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
+        Ok(self.counts.clone())
     }
 
     fn upload(&self, values: &[u16]) -> Result<Vec<u16>, DeviceError> {
         let mut v = allocate(values.len(), 0)?;
+        v.copy_from_slice(values);
+        Ok(v)
+    }
+
+    fn upload_f32(&self, values: &[f32]) -> Result<Vec<f32>, DeviceError> {
+        let mut v = allocate(values.len(), 0.0)?;
         v.copy_from_slice(values);
         Ok(v)
     }
@@ -263,5 +269,15 @@ impl Device for Host {
     fn read_row(&mut self, n: usize, x: &Vec<f32>, row: usize) -> Result<Vec<f32>, DeviceError> {
         require_len("read_row", "x", x.len(), (row + 1) * n)?;
         Ok(x[row * n..(row + 1) * n].to_vec())
+    }
+
+    fn read_f32(&mut self, x: &Vec<f32>, len: usize) -> Result<Vec<f32>, DeviceError> {
+        require_len("read_f32", "x", x.len(), len)?;
+        Ok(x[..len].to_vec())
+    }
+
+    fn read_t16(&mut self, x: &Vec<u16>, len: usize) -> Result<Vec<u16>, DeviceError> {
+        require_len("read_t16", "x", x.len(), len)?;
+        Ok(x[..len].to_vec())
     }
 }

@@ -135,7 +135,7 @@ fn rows_are_the_contracts_from_a_pool_of_shuffled_blocks_and_nan() {
                 let out = run(&mut host, splits, constants.split, size, &kv, &chunks);
                 assert!(out == expected, "case {i} {splits:?} {:?}", host.path());
             }
-            let counts = host.counts();
+            let counts = host.counts().unwrap();
             assert_eq!((counts.attention_walk, counts.attention_parallel), (1, 1));
             assert!(counts.attention_folds > 0 && counts.attention_tile_before_chunk > 0);
         }
@@ -263,7 +263,7 @@ fn counters_count_folds_and_chunks_that_start_inside_a_tile() {
     {
         host = host.fresh();
         run(&mut host, Splits::Walk, 32, 4, &kv, &[(&text[0], from, to)]);
-        let counts = host.counts();
+        let counts = host.counts().expect("the host counts");
         assert_eq!(counts.attention_folds, folds, "{from}..{to}");
         assert_eq!(counts.attention_tile_before_chunk, inside, "{from}..{to}");
     }

@@ -1,0 +1,34 @@
+// RMS norm (section 4). One block of 256 threads a row. Fused: a row is summed and scaled in one go. Plain: the
+// scales of all rows first, then a second kernel applies them.
+
+#define THREADS 256
+
+__device__ __forceinline__ float row_scale(const float* x, u32 n, u32 lanes, float eps) {
+    float s = lane_sum<THREADS>(n, lanes, [&](float l, u32 i) { return __fmaf_rn(x[i], x[i], l); });
+    return norm_scale(s, n, eps);
+}
+
+__device__ __forceinline__ void apply(const float* h, float r, const u16* weight, u32 n, u16* x) {
+    for (u32 i = threadIdx.x; i < n; i += THREADS) x[i] = r16(__fmul_rn(__fmul_rn(h[i], r), wide(weight[i])));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_fused(const float* h, const u16* weight, u32 n, u32 lanes, float eps, u16* x, u32* counts) {
+    u64 at = (u64)blockIdx.x * n;
+    float r = row_scale(h + at, n, lanes, eps);
+    apply(h + at, r, weight, n, x + at);
+    if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(counts + NORM_FUSED, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_scales(const float* h, u32 n, u32 lanes, float eps, float* scales) {
+    float r = row_scale(h + (u64)blockIdx.x * n, n, lanes, eps);
+    if (threadIdx.x == 0) scales[blockIdx.x] = r;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_apply(const float* h, const float* scales, const u16* weight, u32 n, u16* x, u32* counts) {
+    u64 at = (u64)blockIdx.x * n;
+    apply(h + at, scales[blockIdx.x], weight, n, x + at);
+    if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(counts + NORM_PLAIN, 1);
+}

@@ -1,0 +1,111 @@
+//! Device policy: which devices a run uses, decided once, before any trial exists.
+
+use std::fmt;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+
+#[cfg(feature = "cuda")]
+use crate::device::cuda;
+
+/// What `--device` or `LOCKSTEP_DEVICE` asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The host, and a GPU where there is one.
+    #[default]
+    Auto,
+    /// The host only.
+    Host,
+    /// A GPU, by its ordinal.
+    Cuda(usize),
+}
+
+/// Environment variable with the choice.
+pub const DEVICE: &str = "LOCKSTEP_DEVICE";
+/// Environment variable that makes a missing GPU a failure.
+pub const REQUIRE_GPU: &str = "LOCKSTEP_REQUIRE_GPU";
+
+/// A GPU ready to run on; nothing can be one in a build without the feature `cuda`.
+#[cfg(feature = "cuda")]
+pub type Gpu = Arc<cuda::Context>;
+/// A GPU ready to run on; nothing can be one in a build without the feature `cuda`.
+#[cfg(not(feature = "cuda"))]
+pub type Gpu = std::convert::Infallible;
+
+impl Choice {
+    /// Parses a choice; the error is one line.
+    pub fn parse(text: &str) -> Result<Choice, String> {
+        match text {
+            // Set but empty is how some shells unset a variable.
+            "auto" | "" => Ok(Choice::Auto),
+            "host" => Ok(Choice::Host),
+            "cuda" => Ok(Choice::Cuda(0)),
+            "hash" => Err("device hash is not in this build".into()),
+            _ => match text.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(ordinal)) => Ok(Choice::Cuda(ordinal)),
+                _ => Err(format!(
+                    "unknown device {text:?}, expected host, cuda, cuda:N, hash or auto"
+                )),
+            },
+        }
+    }
+
+    /// The choice of `LOCKSTEP_DEVICE`.
+    pub fn from_env() -> Result<Choice, String> {
+        match std::env::var(DEVICE) {
+            Ok(text) => Choice::parse(&text).map_err(|why| format!("{DEVICE}: {why}")),
+            Err(_) => Ok(Choice::Auto),
+        }
+    }
+
+    /// The GPU, or why there is none.
+    pub fn gpu(self) -> Result<Gpu, String> {
+        match self {
+            Choice::Host => Err(format!("{DEVICE} is host")),
+            Choice::Auto => open(0),
+            Choice::Cuda(ordinal) => open(ordinal),
+        }
+    }
+
+    /// Whether a missing GPU is a failure: it was asked for, or `LOCKSTEP_REQUIRE_GPU` is set.
+    pub fn requires_gpu(self) -> bool {
+        let required = std::env::var_os(REQUIRE_GPU).is_some_and(|v| !v.is_empty() && v != "0");
+        required || matches!(self, Choice::Cuda(_))
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Auto => f.write_str("auto"),
+            Choice::Host => f.write_str("host"),
+            Choice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn open(ordinal: usize) -> Result<Gpu, String> {
+    let gpu = cuda::probe(ordinal).map_err(|absent| absent.to_string())?;
+    cuda::Context::new(gpu).map(Arc::new).map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open(_: usize) -> Result<Gpu, String> {
+    Err("this build has no feature cuda".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_parsed_and_others_refused() {
+        assert_eq!(Choice::parse("auto"), Ok(Choice::Auto));
+        assert_eq!(Choice::parse("cuda"), Ok(Choice::Cuda(0)));
+        assert_eq!(Choice::parse("cuda:3"), Ok(Choice::Cuda(3)));
+        for text in ["hash", "cuda:", "cuda:x", "gpu", ""] {
+            assert!(Choice::parse(text).is_err(), "{text}");
+        }
+        assert!(Choice::Host.gpu().is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! X1 over whole executions: generated schedules on two subjects that differ in nothing but the device.
+//!
+//! Compared per case: tokens, the digest of the logits at every computed position, the digests of K and V of every
+//! layer at every position read back, the trajectory, and the sentinels of the launch variants.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::strategy::ValueTree;
+use serde::Serialize;
+
+use crate::record::Run;
+use crate::strategy::{Space, cases};
+use crate::subject::{Subject, SubjectError};
+
+/// What was compared, and what differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Schedules {
+    /// Model.
+    pub model: String,
+    /// Storage dtype.
+    pub dtype: String,
+    /// Cases.
+    pub cases: u64,
+    /// Cases in which something differs.
+    pub different: u64,
+    /// Positions whose logits were compared.
+    pub logits: u64,
+    /// (position, layer) pairs whose K and V were compared.
+    pub layers: u64,
+    /// The first difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+}
+
+impl Schedules {
+    /// Whether something was compared and nothing differs.
+    pub fn held(&self) -> bool {
+        self.different == 0 && self.logits > 0 && self.layers > 0
+    }
+
+    fn merge(&mut self, other: Schedules) {
+        self.cases += other.cases;
+        self.different += other.different;
+        self.logits += other.logits;
+        self.layers += other.layers;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// Compares `count` cases of a campaign.
+pub fn compare(
+    host: &dyn Subject,
+    device: &dyn Subject,
+    count: u64,
+    seed: u64,
+    jobs: usize,
+) -> Result<Schedules, SubjectError> {
+    let cases = cases(Space::new(host.edges(), host.default_world()));
+    let next = AtomicU64::new(0);
+    let work = || -> Result<Schedules, SubjectError> {
+        let mut all = Schedules::default();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(all);
+            }
+            let case = cases.nth(seed, index).current();
+            let run = |subject: &dyn Subject| {
+                subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None)
+            };
+            let (here, there) = (run(host)?, run(device)?);
+            let mut one = judge(&here, &there);
+            one.first = one.first.map(|first| format!("case {index} of seed {seed}: {first}"));
+            all.merge(one);
+        }
+    };
+    let mut all = Schedules {
+        model: host.name().into(),
+        dtype: host.default_world().dtype.name().into(),
+        ..Schedules::default()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(part) => all.merge(part?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(all)
+    })
+}
+
+fn judge(here: &Run, there: &Run) -> Schedules {
+    let mut counts = Schedules { cases: 1, ..Schedules::default() };
+    for output in here.outputs.values() {
+        counts.logits += output.positions.len() as u64;
+        counts.layers += output.kv.iter().map(|kv| kv.layers.len() as u64).sum::<u64>();
+    }
+    counts.first = first_difference(here, there);
+    counts.different = u64::from(counts.first.is_some());
+    counts
+}
+
+fn first_difference(here: &Run, there: &Run) -> Option<String> {
+    for (uid, a) in &here.outputs {
+        let Some(b) = there.outputs.get(uid) else {
+            return Some(format!("request {uid} has no output"));
+        };
+        for (x, y) in a.positions.iter().zip(&b.positions) {
+            if x != y {
+                return Some(format!(
+                    "request {uid}, position {}: logits {:016x} are {:016x}",
+                    x.position, x.logits, y.logits
+                ));
+            }
+        }
+        for (x, y) in a.kv.iter().zip(&b.kv) {
+            let layer = x.layers.iter().zip(&y.layers).position(|(x, y)| x != y);
+            if let Some(layer) = layer {
+                return Some(format!(
+                    "request {uid}, position {}, layer {layer}: {:x?} is {:x?}",
+                    x.position, x.layers[layer], y.layers[layer]
+                ));
+            }
+        }
+        if a.tokens != b.tokens {
+            return Some(format!("request {uid}: tokens {:?} are {:?}", a.tokens, b.tokens));
+        }
+        if a != b {
+            return Some(format!("request {uid}: outputs differ in shape"));
+        }
+    }
+    if here.trajectory != there.trajectory {
+        return Some("the trajectory".into());
+    }
+    if here.sentinels != there.sentinels {
+        return Some(format!(
+            "sentinels {:?} are {:?}",
+            here.sentinels.by_name(),
+            there.sentinels.by_name()
+        ));
+    }
+    (here != there).then(|| "the run".into())
+}

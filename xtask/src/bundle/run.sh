@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs Lockstep's GPU tests on a machine with an NVIDIA driver and NVRTC, and no Rust toolchain.
+#
+#   ./run.sh            env, then quick X1, then the relations on host and GPU
+#   ./run.sh env        what is there
+#   ./run.sh x1 [ARGS]  host against GPU, bit for bit; see the variables below
+#   ./run.sh relations [ARGS]
+#   ./run.sh lockstep ARGS...
+#
+# NVRTC: a folder with libnvrtc.so.12 or .13 in LOCKSTEP_NVRTC, or any usual place.
+# Exit code: 0 all passed, else that of the first step that did not.
+set -u
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+cd "$here" || exit 2
+
+export LOCKSTEP_REQUIRE_GPU="${LOCKSTEP_REQUIRE_GPU:-1}"
+export LOCKSTEP_REGRESSIONS="${LOCKSTEP_REGRESSIONS:-$here/tests/regressions}"
+export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
+
+# The first folder that holds NVRTC; nothing if the loader finds it by itself.
+nvrtc_folder() {
+    local folder
+    for folder in "${LOCKSTEP_NVRTC:-}" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib \
+        /usr/local/cuda-1[23]*/lib64 /usr/local/lib/python3*/*-packages/nvidia/c*/lib \
+        /usr/lib/python3*/*-packages/nvidia/c*/lib /opt/*/lib/python3*/site-packages/nvidia/c*/lib; do
+        if [ -n "$folder" ] && compgen -G "$folder/libnvrtc.so*" >/dev/null; then
+            echo "$folder"
+            return
+        fi
+    done
+    folder="$(find / -xdev -name 'libnvrtc.so.1[23]*' -not -path '*/proc/*' 2>/dev/null | head -n 1)"
+    [ -n "$folder" ] && dirname "$folder"
+}
+
+folder="$(nvrtc_folder)"
+if [ -n "$folder" ]; then
+    export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    # A folder of a pip package or a toolkit may lack the link without a version.
+    if [ ! -e "$folder/libnvrtc.so" ] && [ ! -e "$folder/libnvrtc.so.12" ] && [ ! -e "$folder/libnvrtc.so.13" ]; then
+        echo "run.sh: no libnvrtc.so, .12 or .13 in $folder" >&2
+    fi
+fi
+echo "run.sh: NVRTC in ${folder:-the path of the loader}" >&2
+
+step() {
+    echo "=== $* (after $SECONDS s)"
+    "$@"
+    local code=$?
+    echo "=== exit code $code"
+    return "$code"
+}
+
+first=0
+run() {
+    step "$@"
+    local code=$?
+    if [ "$first" -eq 0 ]; then first=$code; fi
+}
+
+case "${1:-all}" in
+env) run ./lockstep env ;;
+x1 | relations | lockstep)
+    program="$1"
+    shift
+    run "./$program" "$@"
+    ;;
+all)
+    run ./lockstep env
+    run ./x1
+    run ./relations
+    ;;
+*)
+    sed -n '2,12p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+exit "$first"
