@@ -60,7 +60,8 @@ impl Kernels {
 
 /// Folds add up what other kernels multiplied; the other controls and scalars multiply nothing.
 fn needs_matrix(kernel: &str) -> bool {
-    !kernel.ends_with("_fold") && !matches!(kernel, "control_fma" | "control_k8" | "probe_scalars")
+    !kernel.ends_with("_fold")
+        && !matches!(kernel, "control_fma" | "control_k8" | "probe_scalars" | "probe_fault")
 }
 
 /// Whether the body of `kernel` holds a matrix instruction.
