@@ -44,6 +44,9 @@ extern "C" __global__ void control_k8(const u16* x, const u16* w, u32 N, u32 K, 
     for (u32 j = 0; j < 4; j++) y[(u64)(m + g + j / 2 * 8) * N + n + 2 * q + j % 2] = d[j];
 }
 
+// Writes where nothing is: an error from which a context does not recover.
+extern "C" __global__ void probe_fault(u32* nowhere) { *nowhere = 1; }
+
 // Scalar functions of x, one array after the other: max.NaN with 1 on either side, x + 0, exp2, log2 (bits), then
 // r16, and r16 in either half of the packed conversion.
 extern "C" __global__ void probe_scalars(const float* x, u32 n, u32* out) {

@@ -8,10 +8,12 @@ use super::{CliError, Exit};
 
 /// Matrix instructions in PTX.
 const MATRIX: &str = "mma.sync.aligned.m16n8k16";
+/// Forms that round otherwise than the contract says.
+const INEXACT: [&str; 3] = [".approx", ".ftz", "fma.rz"];
 
 #[derive(Args, Debug)]
 pub(super) struct Kernels {
-    /// Exit with 1 when a kernel of a matrix file has no matrix instruction.
+    /// Exit with 1 when a kernel of a matrix file has no matrix instruction, or one has an inexact instruction.
     #[arg(long)]
     check: bool,
 }
@@ -28,7 +30,7 @@ impl Kernels {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let compiler = Compiler::new(None).map_err(CliError::undecided)?;
         say!("NVRTC {}, {}", compiler.version(), options(Arch::CHECKED[0])[1..].join(" "));
-        let mut missing = Vec::new();
+        let (mut missing, mut inexact) = (Vec::new(), Vec::new());
         let (mut kernels, mut spilling) = (0, 0);
         for arch in Arch::CHECKED {
             for program in Program::all() {
@@ -36,6 +38,9 @@ impl Kernels {
                 let (cubin, ptx) =
                     compiled.map_err(|e| CliError { exit: Exit::Broken, line: e.to_string() })?;
                 say!("{arch} {program} {}", cubin.sha256);
+                if let Some(word) = INEXACT.iter().find(|word| ptx.contains(**word)) {
+                    inexact.push(format!("{word} in {program} for {arch}"));
+                }
                 for usage in usages(&cubin.log) {
                     kernels += 1;
                     spilling += u32::from(usage.spill_bytes > 0);
@@ -51,8 +56,14 @@ impl Kernels {
         if kernels == 0 {
             return Err(CliError::undecided("the compiler's log names no kernel"));
         }
-        if self.check && !missing.is_empty() {
-            say!("without a matrix instruction: {}", missing.join(", "));
+        for (what, list) in
+            [("without a matrix instruction", &missing), ("inexact instructions", &inexact)]
+        {
+            if !list.is_empty() {
+                say!("{what}: {}", list.join(", "));
+            }
+        }
+        if self.check && !(missing.is_empty() && inexact.is_empty()) {
             return Ok(Exit::Broken);
         }
         Ok(Exit::Held)
@@ -61,7 +72,8 @@ impl Kernels {
 
 /// Folds add up what other kernels multiplied; the other controls and scalars multiply nothing.
 fn needs_matrix(kernel: &str) -> bool {
-    !kernel.ends_with("_fold") && !matches!(kernel, "control_fma" | "control_k8" | "probe_scalars")
+    !kernel.ends_with("_fold")
+        && !matches!(kernel, "control_fma" | "control_k8" | "probe_scalars" | "probe_fault")
 }
 
 /// Whether the body of `kernel` holds a matrix instruction.

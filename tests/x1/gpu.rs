@@ -1,15 +1,14 @@
 //! The trials on a GPU, and their report.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep::contract::{Constants, Contract, Dtype, Mode};
-use lockstep::device::DeviceError;
 use lockstep::device::cuda::{Context, Cuda, Program};
 use lockstep::device::host::Host;
+use lockstep::device::{Device, DeviceError};
 use lockstep::fixture::Fixture;
 use lockstep::relation::x1::machine::{self, Control};
 use lockstep::relation::x1::schedules::{self, Schedules};
@@ -35,6 +34,9 @@ struct Bench {
     schedules: u64,
     findings: Arc<Mutex<Findings>>,
 }
+
+/// Set for a process that faults on purpose.
+pub(crate) const FAULT: &str = "LOCKSTEP_X1_FAULT";
 
 type Test = Box<dyn Fn(&Bench) -> Result<(), Failed> + Send>;
 
@@ -121,7 +123,9 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
 
 impl Bench {
     fn trials(&self) -> Vec<Trial> {
-        let mut trials = Vec::new();
+        let mut trials = vec![super::evidence::trial()];
+        let bench = self.clone();
+        trials.push(Trial::test("x1::failures", move || bench.failures()));
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let mut add = |area: &str, test: Test| {
                 let bench = self.clone();
@@ -232,6 +236,36 @@ impl Bench {
         result
     }
 
+    /// A refused launch and a refused allocation leave the device working; a fault ends a process of its own with
+    /// "could not decide", and names the kernel.
+    fn failures(&self) -> Result<(), Failed> {
+        let mut cuda = self.cuda(Dtype::Bf16, Constants::TINY);
+        let matrix = cuda.upload_matrix(8, 32, &[0; 256]).map_err(undecided)?;
+        let mut h = cuda.alloc_f32(32).map_err(undecided)?;
+        for _ in 0..2 {
+            let refused = cuda.embed(&matrix, &[8], &mut h);
+            if !matches!(refused, Err(DeviceError::Launch(_))) {
+                return Err(format!("a token outside the vocabulary: {refused:?}").into());
+            }
+            let refused = cuda.alloc_f32(1 << 40).map(|b| b.len());
+            if !matches!(refused, Err(DeviceError::OutOfMemory { .. })) {
+                return Err(format!("2^40 elements: {refused:?}").into());
+            }
+            cuda.embed(&matrix, &[7], &mut h).map_err(undecided)?;
+            if cuda.read_f32(&h, 32).map_err(undecided)? != [0.0; 32] {
+                return Err("the device does not work after a refusal".into());
+            }
+        }
+        let program = std::env::current_exe()?;
+        let child = std::process::Command::new(program).env(FAULT, "1").output()?;
+        let text = String::from_utf8_lossy(&child.stderr);
+        let named = text.contains("probe_fault") && text.matches("was lost").count() >= 2;
+        if child.status.code() != Some(3) || !named {
+            return Err(format!("a fault ended with {:?}: {text}", child.status).into());
+        }
+        Ok(())
+    }
+
     fn note(&self, f: impl FnOnce(&mut Findings)) {
         f(&mut self.findings.lock().expect("no trial panics while it holds the lock"));
     }
@@ -250,16 +284,6 @@ impl Bench {
             };
             ledger.counts().iter().map(row).collect()
         };
-        let contracts: BTreeMap<String, String> = ["tiny", "small", "real"]
-            .into_iter()
-            .zip([Constants::TINY, Constants::SMALL, Constants::REAL])
-            .flat_map(|(name, constants)| {
-                [Dtype::Bf16, Dtype::F16].map(|dtype| {
-                    let contract = x1::contract(unit.unit, dtype, constants);
-                    (format!("{name}.{}", dtype.name()), contract.hash())
-                })
-            })
-            .collect();
         json!({
             "schema": "lockstep.x1/1.0",
             "tool": lockstep::env::Tool::current(),
@@ -272,8 +296,9 @@ impl Bench {
                 "fraction_bits": unit.unit.fraction_bits,
                 "verified": unit.verified,
             },
-            "contract": contracts,
-            "kernels": self.context.facts().cubins,
+            "contract": super::evidence::contract(unit.unit),
+            "kernels": super::evidence::kernels(),
+            "cubins": self.context.facts().cubins,
             "seed": self.effort.seed,
             "operators": rows(&findings.operators),
             "probes": rows(&findings.probes),
@@ -283,6 +308,20 @@ impl Bench {
             "schedules": findings.schedules,
         })
     }
+}
+
+/// The child of [`Bench::failures`]: faults, tries to go on, and ends with exit code 3.
+pub(crate) fn fault(context: &Arc<Context>) -> ExitCode {
+    let unit = context.gpu().arch.matrix_unit().unit;
+    let contract = x1::contract(unit, Dtype::Bf16, Constants::TINY);
+    let mut cuda = Cuda::new(contract, Arc::clone(context));
+    for outcome in [cuda.probe_fault(), cuda.alloc_f32(1).map(drop)] {
+        match outcome {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => eprintln!("could not decide: {error}"),
+        }
+    }
+    ExitCode::from(3)
 }
 
 fn undecided(error: DeviceError) -> Failed {

@@ -9,6 +9,8 @@
 //! `LOCKSTEP_X1_REPORT=FILE` writes the counts as JSON (lockstep.x1/1.0).
 
 #[cfg(feature = "cuda")]
+mod evidence;
+#[cfg(feature = "cuda")]
 mod gpu;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
         }
     };
     match choice.gpu() {
+        #[cfg(feature = "cuda")]
+        Ok(context) if std::env::var_os(gpu::FAULT).is_some() => gpu::fault(&context),
         #[cfg(feature = "cuda")]
         Ok(context) => {
             // Trials share the GPU, and each uses every core.
@@ -48,6 +52,8 @@ fn absent(arguments: &Arguments, reason: &str, required: bool) -> ExitCode {
         let reason = reason.to_owned();
         Trial::test(name, move || Err(reason.into())).with_ignored_flag(!required)
     });
+    #[cfg(feature = "cuda")]
+    let trials = trials.chain([evidence::trial()]);
     let conclusion = libtest_mimic::run(arguments, trials.collect());
     if !arguments.list {
         eprintln!("lockstep: x1: {} ignored: {reason}", conclusion.num_ignored);
@@ -57,7 +63,7 @@ fn absent(arguments: &Arguments, reason: &str, required: bool) -> ExitCode {
 
 /// Every trial.
 fn names() -> Vec<String> {
-    let mut names = Vec::new();
+    let mut names = vec!["x1::failures".to_owned()];
     for dtype in ["bf16", "f16"] {
         let areas = lockstep::relation::x1::Area::ALL.map(|(_, name)| name);
         for area in ["matrix_unit", "scalars", "controls"].into_iter().chain(areas) {

@@ -34,7 +34,7 @@ enum Task {
     },
     /// Compile every kernel without a GPU: registers, spills, digests.
     Kernels {
-        /// Fail on spills of local memory where none are expected, and on a kernel without matrix instructions.
+        /// Fail on a GEMM or attention without matrix instructions, and on inexact instructions.
         #[arg(long)]
         check: bool,
     },

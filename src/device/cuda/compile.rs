@@ -128,6 +128,12 @@ impl Program {
         programs
     }
 
+    /// sha256 (hex) of text and options, whatever the architecture: what evidence names a kernel by, since it can be
+    /// checked with no compiler.
+    pub fn sha256(&self) -> String {
+        hex(&digest(&[&self.text(), &options(Arch::CHECKED[0])[1..].join("\n")]))
+    }
+
     /// The text given to NVRTC.
     pub fn text(&self) -> String {
         let dtype = match self.dtype {
@@ -153,6 +159,16 @@ impl fmt::Display for Program {
             (tile, dim) => write!(f, ".t{tile}.d{dim}"),
         }
     }
+}
+
+/// sha256 over texts, each after its length.
+fn digest(parts: &[&str]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().into()
 }
 
 /// Every option that could change a bit, spelled out.
@@ -253,12 +269,8 @@ impl Compiler {
     pub fn cubin(&self, program: &Program, arch: Arch) -> Result<Cubin, CompileError> {
         let (text, options) = (program.text(), options(arch));
         let path = self.cache.as_ref().map(|folder| {
-            let mut hasher = Sha256::new();
-            for part in [&text, &options.join("\n"), &self.version] {
-                hasher.update((part.len() as u64).to_le_bytes());
-                hasher.update(part.as_bytes());
-            }
-            folder.join(format!("{}.cubin", hex(&hasher.finalize())))
+            let key = digest(&[&text, &options.join("\n"), &self.version]);
+            folder.join(format!("{}.cubin", hex(&key)))
         });
         if let Some(cubin) = path.as_deref().and_then(read_cached) {
             return Ok(cubin);

@@ -73,6 +73,14 @@ impl Cuda {
         })
     }
 
+    /// Makes the device fault, and waits: an error, and the context is lost. For a process of its own.
+    pub fn probe_fault(&mut self) -> Result<(), DeviceError> {
+        let args = [Arg::Pointer(16)];
+        // SAFETY: the kernel's one parameter; it faults on purpose, and the driver turns that into an error.
+        unsafe { self.launch(Source::PROBE, "probe_fault", Shape::elements(1), &args) }?;
+        self.context.synchronize()
+    }
+
     /// The product as chains of f32 fma: a control that must differ.
     pub fn control_fma(
         &mut self,
