@@ -28,7 +28,9 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<ExitCode> {
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root).env("LD_LIBRARY_PATH", path);
-    cargo.args(["run", "--quiet", "--locked", "--package", "lockstep", "--", "kernels"]);
+    // The profile of the tests, so that their artifacts serve.
+    cargo.args(["run", "--quiet", "--locked", "--profile", "test"]);
+    cargo.args(["--package", "lockstep", "--", "kernels"]);
     if check {
         cargo.arg("--check");
     }
