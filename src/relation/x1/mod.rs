@@ -2,7 +2,7 @@
 //!
 //! The only relation that sees devices: it is about them. It compares any two, so a plain host run tests the
 //! comparison itself, by the two instruction paths of the host and by a planted fault. What only a real GPU can
-//! be asked is in [`machine`](self::machine). NaN are alike; everything else is compared by its bits.
+//! be asked is in [`machine`]. NaN are alike; everything else is compared by its bits.
 
 mod attention;
 mod data;
