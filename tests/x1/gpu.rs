@@ -163,11 +163,13 @@ impl Bench {
             add(
                 "device_variants",
                 Box::new(move |b| {
+                    let elements = b.device_elements;
+                    let mut cuda = b.cuda(dtype, Constants::REAL);
+                    b.operators(machine::row_variants(&mut cuda, elements))?;
                     for constants in [Constants::TINY, Constants::SMALL, Constants::REAL] {
-                        b.operators(machine::variants(
-                            &mut b.cuda(dtype, constants),
-                            b.device_elements / 3,
-                        ))?;
+                        let mut cuda = b.cuda(dtype, constants);
+                        let elements = elements.div_ceil(3);
+                        b.operators(machine::attention_variants(&mut cuda, elements))?;
                     }
                     Ok(())
                 }),

@@ -229,16 +229,29 @@ pub fn controls(cuda: &mut Cuda) -> Result<Vec<Control>, DeviceError> {
     ])
 }
 
-/// The device's variants against each other, by digests of whole rows, until each comparison has `elements`.
-pub fn variants(cuda: &mut Cuda, elements: u64) -> Result<Ledger, DeviceError> {
-    let mut ledger = Ledger::default();
+/// The device's variants of GEMM and norm against each other, by digests of whole rows, until each comparison has
+/// `elements`. The contract's constants change nothing here.
+pub fn row_variants(cuda: &mut Cuda, elements: u64) -> Result<Ledger, DeviceError> {
     let mut rng = Rng::new(93, u32::from(cuda.contract().dtype == Dtype::F16));
+    let (mut gemm, mut norm) = (Ledger::default(), Ledger::default());
     let mut round = 0;
-    while ledger.fewest() < elements {
-        gemm_variants(cuda, &mut rng, round, elements, &mut ledger)?;
-        norm_variants(cuda, &mut rng, elements, &mut ledger)?;
-        attention_variants(cuda, &mut rng, elements, &mut ledger)?;
+    while gemm.fewest() < elements {
+        gemm_variants(cuda, &mut rng, round, elements, &mut gemm)?;
         round += 1;
+    }
+    while norm.fewest() < elements {
+        norm_variants(cuda, &mut rng, elements, &mut norm)?;
+    }
+    gemm.merge(norm);
+    Ok(gemm)
+}
+
+/// The device's variants of the attention against each other, under the contract's constants.
+pub fn attention_variants(cuda: &mut Cuda, elements: u64) -> Result<Ledger, DeviceError> {
+    let mut rng = Rng::new(94, u32::from(cuda.contract().dtype == Dtype::F16));
+    let mut ledger = Ledger::default();
+    while ledger.fewest() < elements {
+        attention_round(cuda, &mut rng, elements, &mut ledger)?;
     }
     Ok(ledger)
 }
@@ -300,8 +313,8 @@ fn norm_variants(
     Ok(())
 }
 
-/// One long sequence in many rows, under the contract's constants.
-fn attention_variants(
+/// Whole sequences in one step.
+fn attention_round(
     cuda: &mut Cuda,
     rng: &mut Rng,
     elements: u64,
@@ -309,14 +322,15 @@ fn attention_variants(
 ) -> Result<(), DeviceError> {
     let contract = cuda.contract();
     let (dtype, constants) = (contract.dtype, contract.constants);
-    let heads = match constants.tile {
-        16 => Heads { q: 4, kv: 2, dim: 16 },
-        32 => Heads { q: 9, kv: 3, dim: 64 },
-        _ => Heads { q: 16, kv: 8, dim: 128 },
+    // As many sequences as leave the workspace of parallel splits below a gigabyte.
+    let (heads, most) = match constants.tile {
+        16 => (Heads { q: 4, kv: 2, dim: 16 }, 64),
+        32 => (Heads { q: 9, kv: 3, dim: 64 }, 32),
+        _ => (Heads { q: 16, kv: 8, dim: 128 }, 8),
     };
     let width = heads.q * heads.dim;
-    let sequences = rows_for(elements, 1024 * width, 8);
     let len = 1024;
+    let sequences = rows_for(elements, len * width, most);
     let blocks = sequences * len / 16;
     let layout = Layout {
         block_size: 16,
