@@ -103,7 +103,8 @@ mod tests {
         assert_eq!(Choice::parse("auto"), Ok(Choice::Auto));
         assert_eq!(Choice::parse("cuda"), Ok(Choice::Cuda(0)));
         assert_eq!(Choice::parse("cuda:3"), Ok(Choice::Cuda(3)));
-        for text in ["hash", "cuda:", "cuda:x", "gpu", ""] {
+        assert_eq!(Choice::parse(""), Ok(Choice::Auto));
+        for text in ["hash", "cuda:", "cuda:x", "gpu"] {
             assert!(Choice::parse(text).is_err(), "{text}");
         }
         assert!(Choice::Host.gpu().is_err());
