@@ -322,7 +322,7 @@ impl<D: Device> Engine<'_, D> {
     fn read_kv(&mut self) -> Result<(), EngineError> {
         for read in std::mem::take(&mut self.scheduler.reads) {
             let KvRead { uid, residency, moment, blocks, positions } = read;
-            let rows = self.forward.digest_kv(&blocks, positions as u32)?;
+            let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
             self.hasher.tag("kv");
             let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
             self.hasher.list(flat.into_iter());

@@ -12,8 +12,9 @@ use lockstep::device::{Device, DeviceError};
 use lockstep::fixture::Fixture;
 use lockstep::relation::x1::machine::{self, Control};
 use lockstep::relation::x1::schedules::{self, Schedules};
+use lockstep::relation::x1::weights::Sample;
 use lockstep::relation::x1::{self, Area, Effort, Ledger, Pair};
-use lockstep::weights;
+use lockstep::weights::{self, Preset, Synthetic};
 use serde_json::json;
 
 /// What every trial found.
@@ -156,6 +157,7 @@ impl Bench {
                     b.probes(ledger)
                 }),
             );
+            add("weights", Box::new(move |b| b.weights(dtype)));
             add("controls", Box::new(move |b| b.controls(dtype)));
             for (area, name) in Area::ALL {
                 add(name, Box::new(move |b| b.area(area, dtype)));
@@ -214,6 +216,22 @@ impl Bench {
         result
     }
 
+    /// Weights made on the device, those of the large preset by a sample of its tensors.
+    fn weights(&self, dtype: Dtype) -> Result<(), Failed> {
+        let presets = [
+            (Preset::Tiny, Sample::All),
+            (Preset::Small, Sample::All),
+            (Preset::Qwen3_06B, Sample::Layers),
+        ];
+        for (preset, sample) in presets {
+            let synthetic = Synthetic { preset, dtype, seed: weights::WEIGHT_SEED };
+            let device = self.cuda(dtype, Constants::TINY);
+            let mut pair = Pair { host: Host::new(device.contract().clone()), device };
+            self.operators(x1::weights::compare(&mut pair, &synthetic, sample))?;
+        }
+        Ok(())
+    }
+
     fn controls(&self, dtype: Dtype) -> Result<(), Failed> {
         let controls =
             machine::controls(&mut self.cuda(dtype, Constants::REAL)).map_err(undecided)?;
@@ -224,12 +242,14 @@ impl Bench {
     }
 
     fn schedules(&self, preset: &str, dtype: Dtype, cases: u64) -> Result<(), Failed> {
-        let model = weights::open(preset, Some(dtype)).map_err(|e| Failed::from(e.to_string()))?;
+        let model =
+            weights::source(preset, Some(dtype)).map_err(|e| Failed::from(e.to_string()))?;
         let unit = self.context.gpu().arch.matrix_unit().unit;
         let failed =
             |e: lockstep::subject::SubjectError| Failed::from(format!("could not decide: {e}"));
-        let host = Fixture::host_with(preset, &model, Mode::Invariant, unit).map_err(failed)?;
-        let cuda = Fixture::cuda(preset, &model, Mode::Invariant, &self.context).map_err(failed)?;
+        let host =
+            Fixture::host_with(preset, model.clone(), Mode::Invariant, unit).map_err(failed)?;
+        let cuda = Fixture::cuda(preset, model, Mode::Invariant, &self.context).map_err(failed)?;
         let seed = u64::from(self.effort.seed);
         let counts =
             schedules::compare(&host, &cuda, cases, seed, self.effort.jobs).map_err(failed)?;

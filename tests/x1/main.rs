@@ -66,7 +66,7 @@ fn names() -> Vec<String> {
     let mut names = vec!["x1::failures".to_owned()];
     for dtype in ["bf16", "f16"] {
         let areas = lockstep::relation::x1::Area::ALL.map(|(_, name)| name);
-        for area in ["matrix_unit", "scalars", "controls"].into_iter().chain(areas) {
+        for area in ["matrix_unit", "scalars", "weights", "controls"].into_iter().chain(areas) {
             names.push(format!("x1::{area}::{dtype}"));
         }
         for area in ["device_variants", "schedules_tiny", "schedules_small"] {
