@@ -10,7 +10,7 @@ use super::plan::StepPlan;
 pub(super) struct Forward<'m, D: Device> {
     model: &'m DeviceModel<D>,
     pub(super) device: D,
-    kv: D::Kv,
+    pub(super) kv: D::Kv,
     workspace: Option<Workspace<D>>,
 }
 

@@ -10,13 +10,14 @@ mod forward;
 mod model;
 pub mod plan;
 mod prefix;
+mod rows;
 mod scheduler;
 mod sequence;
 mod state;
 
 use std::fmt;
 
-use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as Rows};
+use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
     Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
 };
@@ -27,6 +28,7 @@ use crate::world::World;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
+pub use rows::Rows;
 use scheduler::{Granules, KvRead, Scheduler, Slice};
 use sequence::State;
 
@@ -227,7 +229,7 @@ impl<D: Device> Engine<'_, D> {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| Rows {
+                .map(|slice| SequenceRows {
                     blocks: self.scheduler.blocks(slice).to_vec(),
                     start: slice.start as u32,
                     len: slice.len as u32,

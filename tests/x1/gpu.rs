@@ -9,13 +9,17 @@ use lockstep::contract::{Constants, Contract, Dtype, Mode};
 use lockstep::device::cuda::{Context, Cuda, Program};
 use lockstep::device::host::Host;
 use lockstep::device::{Device, DeviceError};
-use lockstep::fixture::Fixture;
+use lockstep::engine::{DeviceModel, contract_of};
+use lockstep::fixture::{Fixture, POSITIONS_MAX};
 use lockstep::relation::x1::machine::{self, Control};
 use lockstep::relation::x1::schedules::{self, Schedules};
 use lockstep::relation::x1::weights::Sample;
 use lockstep::relation::x1::{self, Area, Effort, Ledger, Pair};
 use lockstep::weights::{self, Preset, Synthetic};
 use serde_json::json;
+
+use super::depth::{self, Depth};
+use super::undecided;
 
 /// What every trial found.
 #[derive(Default)]
@@ -24,6 +28,7 @@ struct Findings {
     probes: Ledger,
     controls: Vec<Control>,
     schedules: Vec<Schedules>,
+    depth: Vec<Depth>,
 }
 
 /// Settings and the GPU.
@@ -33,6 +38,7 @@ struct Bench {
     effort: Effort,
     device_elements: u64,
     schedules: u64,
+    positions: u64,
     findings: Arc<Mutex<Findings>>,
 }
 
@@ -62,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
         },
         device_elements: number("LOCKSTEP_X1_DEVICE_ELEMENTS", 1_000_000),
         schedules: number("LOCKSTEP_X1_SCHEDULES", 50),
+        positions: number("LOCKSTEP_X1_POSITIONS", 64),
         findings: Arc::default(),
     };
     if !arguments.list {
@@ -110,6 +117,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
                 s.model, s.dtype, s.different, s.cases, s.logits, s.layers
             );
         }
+        for d in &findings.depth {
+            eprintln!(
+                "full depth {} {}: {} of {} + {} positions differ, {} layer positions",
+                d.model, d.dtype, d.different, d.prefix, d.positions, d.layers
+            );
+        }
         if let Some(path) = std::env::var_os("LOCKSTEP_X1_REPORT") {
             let text =
                 serde_json::to_string_pretty(&bench.report(&findings)).expect("it serialises");
@@ -124,9 +137,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
 
 impl Bench {
     fn trials(&self) -> Vec<Trial> {
-        let mut trials = vec![super::evidence::trial()];
+        let mut trials = vec![super::evidence::trial(), super::depth::trial()];
         let bench = self.clone();
         trials.push(Trial::test("x1::failures", move || bench.failures()));
+        let bench = self.clone();
+        trials.push(Trial::test("x1::qwen3_06b::bf16", move || bench.qwen3_06b()));
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let mut add = |area: &str, test: Test| {
                 let bench = self.clone();
@@ -258,6 +273,29 @@ impl Bench {
         result
     }
 
+    /// The Qwen3-0.6B shape at full depth, made on each device by itself.
+    fn qwen3_06b(&self) -> Result<(), Failed> {
+        let start = Instant::now();
+        let preset = Preset::Qwen3_06B;
+        let synthetic = Synthetic { preset, dtype: Dtype::Bf16, seed: weights::WEIGHT_SEED };
+        let unit = self.context.gpu().arch.matrix_unit().unit;
+        let config = synthetic.config();
+        let (contract, rope) = contract_of(&config, synthetic.dtype, unit, POSITIONS_MAX);
+        let device = Cuda::new(contract.clone(), Arc::clone(&self.context));
+        let device = DeviceModel::make(&synthetic, device, &rope).map_err(undecided)?;
+        let host = DeviceModel::make(&synthetic, Host::new(contract), &rope).map_err(undecided)?;
+        eprintln!("x1::qwen3_06b: weights made after {:.1} s", start.elapsed().as_secs_f64());
+        let (jobs, seed) = (self.effort.jobs, self.effort.seed);
+        let count = self.positions as usize;
+        let depth =
+            depth::compare(preset.name(), &host, &device, count, jobs, seed).map_err(undecided)?;
+        eprintln!("x1::qwen3_06b: {:.1} s", start.elapsed().as_secs_f64());
+        let held = depth.held(self.positions, config.layers);
+        let result = if held { Ok(()) } else { Err(Failed::from(format!("{depth:?}"))) };
+        self.note(|findings| findings.depth.push(depth));
+        result
+    }
+
     /// A refused launch and a refused allocation leave the device working; a fault ends a process of its own with
     /// "could not decide", and names the kernel.
     fn failures(&self) -> Result<(), Failed> {
@@ -328,6 +366,7 @@ impl Bench {
             "layers": findings.schedules.iter().map(|s| s.layers).sum::<u64>(),
             "logits": findings.schedules.iter().map(|s| s.logits).sum::<u64>(),
             "schedules": findings.schedules,
+            "full_depth": findings.depth,
         })
     }
 }
@@ -344,10 +383,6 @@ pub(crate) fn fault(context: &Arc<Context>) -> ExitCode {
         }
     }
     ExitCode::from(3)
-}
-
-fn undecided(error: DeviceError) -> Failed {
-    Failed::from(format!("could not decide: {error}"))
 }
 
 fn judge(ledger: &Ledger) -> Result<(), Failed> {
