@@ -1,10 +1,12 @@
 //! The CUDA device: every operator of the contract on an NVIDIA GPU, bit for bit what the host computes.
 //!
 //! Kernels are in `kernels/`, one file an operator, compiled by NVRTC at run time. This is the only room that names
-//! cudarc. Instances share a [`Context`] (one stream, buffers, modules) and have counters and scratch of their own.
+//! cudarc. Instances share a device (buffers, modules) and have counters and scratch of their own; a fresh one also has a
+//! stream of its own, a [`Context`], so that executions run side by side.
 //! There is no fallback: a launch that a kernel cannot honour is [`DeviceError::Launch`].
 
 mod arch;
+mod args;
 mod attention;
 mod compile;
 mod context;
@@ -150,7 +152,7 @@ impl Cuda {
         Cuda { contract, context, counters: counters::Counters::default(), layout: None }
     }
 
-    /// The shared context.
+    /// The context: its device, and its stream.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -184,7 +186,7 @@ impl Device for Cuda {
     }
 
     fn fresh(&self) -> Cuda {
-        Cuda::assemble(Arc::clone(&self.contract), Arc::clone(&self.context))
+        Cuda::assemble(Arc::clone(&self.contract), self.context.fork())
     }
 
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
