@@ -15,7 +15,7 @@ use crate::env::{Environment, Tool};
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
-use crate::weights::Model;
+use crate::weights::Source;
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -45,52 +45,57 @@ pub struct FreshProcess {
 
 impl Fixture<Host> {
     /// The CPU twin with `model`; `name` is how the model was asked for.
-    pub fn host(name: &str, model: &Model, mode: Mode) -> Result<Fixture<Host>, SubjectError> {
+    pub fn host<'m>(
+        name: &str,
+        model: impl Into<Source<'m>>,
+        mode: Mode,
+    ) -> Result<Fixture<Host>, SubjectError> {
         Fixture::host_with(name, model, mode, MatrixUnit::SM90)
     }
 
     /// The CPU twin of a device with this matrix unit.
-    pub fn host_with(
+    pub fn host_with<'m>(
         name: &str,
-        model: &Model,
+        model: impl Into<Source<'m>>,
         mode: Mode,
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
-        Fixture::new(name, model, mode, unit, Host::new)
+        Fixture::new(name, model.into(), mode, unit, Host::new)
     }
 }
 
 #[cfg(feature = "cuda")]
 impl Fixture<Cuda> {
     /// The GPU of `context` with `model`.
-    pub fn cuda(
+    pub fn cuda<'m>(
         name: &str,
-        model: &Model,
+        model: impl Into<Source<'m>>,
         mode: Mode,
         context: &Arc<Context>,
     ) -> Result<Fixture<Cuda>, SubjectError> {
         let unit = context.gpu().arch.matrix_unit().unit;
         let device = |contract| Cuda::new(contract, Arc::clone(context));
-        Fixture::new(name, model, mode, unit, device)
+        Fixture::new(name, model.into(), mode, unit, device)
     }
 }
 
 impl<D: Device> Fixture<D> {
     fn new(
         name: &str,
-        model: &Model,
+        model: Source<'_>,
         mode: Mode,
         unit: MatrixUnit,
         device: impl FnOnce(Contract) -> D,
     ) -> Result<Fixture<D>, SubjectError> {
-        let (contract, rope) = contract_of(model, unit, POSITIONS_MAX);
-        let device = DeviceModel::upload(model, device(contract), &rope)
+        let config = model.config();
+        let (contract, rope) = contract_of(&config, model.dtype(), unit, POSITIONS_MAX);
+        let device = DeviceModel::open(&model, device(contract), &rope)
             .map_err(|error| SubjectError::Unavailable(error.to_string()))?;
         Ok(Fixture {
             name: name.into(),
             model: Arc::new(device),
             mode,
-            block_size: model.config.block_size as u32,
+            block_size: config.block_size as u32,
             fresh: None,
         })
     }

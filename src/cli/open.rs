@@ -9,7 +9,7 @@ use lockstep::harness::policy::{Choice, DEVICE};
 use lockstep::input;
 use lockstep::subject::Subject;
 use lockstep::text::{Tokenizer, prompts};
-use lockstep::weights::{self, Model, Preset};
+use lockstep::weights::{self, Preset, Source};
 
 use super::CliError;
 
@@ -48,8 +48,8 @@ fn dtype(text: &str) -> Result<Dtype, String> {
 impl ModelArguments {
     /// Opens the model on the device.
     pub(super) fn open(&self, mode: Mode) -> Result<Box<dyn Subject>, CliError> {
-        let model = weights::open(&self.model, self.dtype).map_err(CliError::usage)?;
-        self.device.fixture(&self.model, &model, mode)
+        let model = weights::source(&self.model, self.dtype).map_err(CliError::usage)?;
+        self.device.fixture(&self.model, model, mode)
     }
 
     /// Opens the model's tokenizer.
@@ -88,7 +88,7 @@ impl DeviceArgument {
     pub(super) fn fixture(
         &self,
         name: &str,
-        model: &Model,
+        model: Source<'_>,
         mode: Mode,
     ) -> Result<Box<dyn Subject>, CliError> {
         let program = std::env::current_exe().map_err(CliError::undecided)?;

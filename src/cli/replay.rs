@@ -96,14 +96,15 @@ pub(super) fn open(file: &CaseFile, device: &DeviceArgument) -> Result<Box<dyn S
     if Preset::from_name(&world.model).is_none() && !std::path::Path::new(&world.model).exists() {
         return Err(CliError::undecided(format!("model {} is missing", world.model)));
     }
-    let model = weights::open(&world.model, Some(world.dtype)).map_err(CliError::usage)?;
-    if model.digest != world.model_digest {
+    let model = weights::source(&world.model, Some(world.dtype)).map_err(CliError::usage)?;
+    let digest = model.digest();
+    if digest != world.model_digest {
         return Err(CliError::undecided(format!(
             "model {} has digest {}, the case was recorded with {}",
-            world.model, model.digest, world.model_digest
+            world.model, digest, world.model_digest
         )));
     }
-    device.fixture(&world.model, &model, world.mode.clone())
+    device.fixture(&world.model, model, world.mode.clone())
 }
 
 /// Judges and prints one relation.

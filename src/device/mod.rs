@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
 use crate::contract::sampler::SamplerParams;
+use crate::weights::Recipe;
 
 pub use crate::record::KvDigest;
 
@@ -233,6 +234,10 @@ pub trait Device: Sized {
         k: usize,
         values: &[u16],
     ) -> Result<Self::Matrix, DeviceError>;
+    /// Makes 16-bit values in place.
+    fn make(&self, recipe: &Recipe) -> Result<Self::T16, DeviceError>;
+    /// Makes a weight matrix in place.
+    fn make_matrix(&self, recipe: &Recipe) -> Result<Self::Matrix, DeviceError>;
     /// Uploads a RoPE table.
     fn upload_rope(&self, table: &RopeTable) -> Result<Self::Rope, DeviceError>;
     /// Allocates `len` f32, contents unspecified.
@@ -332,12 +337,35 @@ pub trait Device: Sized {
         from: u32,
         to: u32,
     ) -> Result<Vec<KvDigest>, DeviceError>;
+    /// [`Device::digest_kv`] of the first `layers` layers, which a device may read back at once.
+    fn digest_kv_layers(
+        &mut self,
+        layers: usize,
+        kv: &Self::Kv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
+        (0..layers).map(|layer| self.digest_kv(layer, kv, blocks, from, to)).collect()
+    }
     /// Row `row` of `x[m][n]`, for reports.
     fn read_row(&mut self, n: usize, x: &Self::F32, row: usize) -> Result<Vec<f32>, DeviceError>;
     /// The first `len` values of `x`, for comparisons.
     fn read_f32(&mut self, x: &Self::F32, len: usize) -> Result<Vec<f32>, DeviceError>;
     /// The first `len` values of `x`, for comparisons.
     fn read_t16(&mut self, x: &Self::T16, len: usize) -> Result<Vec<u16>, DeviceError>;
+    /// A weight matrix `[n][k]`, row-major without padding, for comparisons.
+    fn read_matrix(&mut self, w: &Self::Matrix) -> Result<Vec<u16>, DeviceError>;
+    /// K and V of positions `from..to` of a sequence with these blocks, in `layer`, for comparisons: each
+    /// `[position][kv head][dim]`.
+    fn read_kv(
+        &mut self,
+        layer: usize,
+        kv: &Self::Kv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<[Vec<u16>; 2], DeviceError>;
 }
 
 /// One row to sample from.

@@ -10,7 +10,7 @@ use super::plan::StepPlan;
 pub(super) struct Forward<'m, D: Device> {
     model: &'m DeviceModel<D>,
     pub(super) device: D,
-    kv: D::Kv,
+    pub(super) kv: D::Kv,
     workspace: Option<Workspace<D>>,
 }
 
@@ -109,17 +109,17 @@ impl<'m, D: Device> Forward<'m, D> {
         }
     }
 
-    /// K and V digests of positions `0..positions`: one list of layers a position.
+    /// K and V digests of positions `from..to`: one list of layers a position.
     pub(super) fn digest_kv(
         &mut self,
         blocks: &[u32],
-        positions: u32,
+        from: u32,
+        to: u32,
     ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
         let layers = self.model.config.layers;
-        let mut rows = vec![Vec::with_capacity(layers); positions as usize];
-        for layer in 0..layers {
-            let digests = self.device.digest_kv(layer, &self.kv, blocks, 0, positions)?;
-            for (row, digest) in rows.iter_mut().zip(digests) {
+        let mut rows = vec![Vec::with_capacity(layers); to.saturating_sub(from) as usize];
+        for layer in self.device.digest_kv_layers(layers, &self.kv, blocks, from, to)? {
+            for (row, digest) in rows.iter_mut().zip(layer) {
                 row.push(digest);
             }
         }

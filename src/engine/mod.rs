@@ -10,13 +10,14 @@ mod forward;
 mod model;
 pub mod plan;
 mod prefix;
+mod rows;
 mod scheduler;
 mod sequence;
 mod state;
 
 use std::fmt;
 
-use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as Rows};
+use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
     Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
 };
@@ -27,6 +28,7 @@ use crate::world::World;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
+pub use rows::Rows;
 use scheduler::{Granules, KvRead, Scheduler, Slice};
 use sequence::State;
 
@@ -227,7 +229,7 @@ impl<D: Device> Engine<'_, D> {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| Rows {
+                .map(|slice| SequenceRows {
                     blocks: self.scheduler.blocks(slice).to_vec(),
                     start: slice.start as u32,
                     len: slice.len as u32,
@@ -243,12 +245,7 @@ impl<D: Device> Engine<'_, D> {
         let logits = self.forward.step(&plan, &layout, &tokens)?;
         self.observe(step, &logits)?;
         let draws = self.draws(step);
-        let drawn = self.forward.sample(&draws)?;
-        for (row, token) in draws.iter().zip(&drawn) {
-            if !row.params.is_greedy() && token.is_some() {
-                self.note_draw(row, *token)?;
-            }
-        }
+        let drawn = self.draw(&draws)?;
         self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
         self.hash_step(step, &logits);
         self.scheduler.commit(step, &drawn);
@@ -309,20 +306,31 @@ impl<D: Device> Engine<'_, D> {
         draws
     }
 
-    /// Counts a draw that greedy decoding would not have made.
-    fn note_draw(&mut self, row: &SampleRow, token: Option<u32>) -> Result<(), EngineError> {
-        let greedy = SampleRow { params: Default::default(), ..row.clone() };
-        if self.forward.sample(&[greedy])?.first() != Some(&token) {
-            self.run.sentinels.hit(Sentinel::DrawNotArgmax);
+    /// Draws, and counts the draws that greedy decoding would not have made; one call of the device for both.
+    fn draw(&mut self, draws: &[SampleRow]) -> Result<Vec<Option<u32>>, EngineError> {
+        let random: Vec<usize> =
+            (0..draws.len()).filter(|i| !draws[*i].params.is_greedy()).collect();
+        let mut asked = draws.to_vec();
+        asked.extend(random.iter().map(|i| SampleRow {
+            params: Default::default(),
+            seen: Vec::new(),
+            ..draws[*i].clone()
+        }));
+        let mut drawn = self.forward.sample(&asked)?;
+        let greedy = drawn.split_off(draws.len());
+        for (i, greedy) in random.iter().zip(greedy) {
+            if drawn[*i].is_some() && drawn[*i] != greedy {
+                self.run.sentinels.hit(Sentinel::DrawNotArgmax);
+            }
         }
-        Ok(())
+        Ok(drawn)
     }
 
     /// Reads back the K and V that the scheduler's decisions ask for.
     fn read_kv(&mut self) -> Result<(), EngineError> {
         for read in std::mem::take(&mut self.scheduler.reads) {
             let KvRead { uid, residency, moment, blocks, positions } = read;
-            let rows = self.forward.digest_kv(&blocks, positions as u32)?;
+            let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
             self.hasher.tag("kv");
             let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
             self.hasher.list(flat.into_iter());

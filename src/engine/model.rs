@@ -1,9 +1,9 @@
-//! A model on a device: uploaded once, shared by every engine instance.
+//! A model on a device: made or uploaded once, shared by every engine instance.
 
 use crate::contract::rope::RopeTable;
 use crate::contract::{Contract, Dtype, MatrixUnit, VERSION};
 use crate::device::{Device, DeviceError, GpuFacts};
-use crate::weights::{Matrix16, Model, ModelConfig};
+use crate::weights::{Matrix16, Model, ModelConfig, Recipe, Source, Synthetic};
 
 /// Device buffers of a decoder layer.
 pub(super) struct DeviceLayer<D: Device> {
@@ -35,16 +35,16 @@ pub struct DeviceModel<D: Device> {
 
 /// The contract that a model runs under, and the RoPE table whose digest it carries.
 pub fn contract_of(
-    model: &Model,
+    config: &ModelConfig,
+    dtype: Dtype,
     matrix_unit: MatrixUnit,
     positions: usize,
 ) -> (Contract, RopeTable) {
-    let config = &model.config;
     let positions = positions.min(config.context);
     let rope = RopeTable::new(config.head_dim, config.rope_base, config.rope_scaling, positions);
     let contract = Contract {
         version: VERSION,
-        dtype: model.dtype,
+        dtype,
         matrix_unit,
         constants: config.constants,
         rope_sha256: rope.sha256(),
@@ -53,6 +53,56 @@ pub fn contract_of(
 }
 
 impl<D: Device> DeviceModel<D> {
+    /// Puts a model on `device`, which runs under the model's contract: makes it there, or uploads it.
+    pub fn open(
+        source: &Source<'_>,
+        device: D,
+        rope: &RopeTable,
+    ) -> Result<DeviceModel<D>, DeviceError> {
+        match source {
+            Source::Synthetic(synthetic) => DeviceModel::make(synthetic, device, rope),
+            Source::Loaded(model) => DeviceModel::upload(model, device, rope),
+            Source::Borrowed(model) => DeviceModel::upload(model, device, rope),
+        }
+    }
+
+    /// Makes a synthetic model in place.
+    pub fn make(
+        synthetic: &Synthetic,
+        device: D,
+        rope: &RopeTable,
+    ) -> Result<DeviceModel<D>, DeviceError> {
+        let config = synthetic.config();
+        let optional = |r: &Option<Recipe>| r.as_ref().map(|r| device.make(r)).transpose();
+        let layers = (0..config.layers)
+            .map(|index| {
+                let layer = synthetic.layer(index);
+                Ok(DeviceLayer {
+                    attention_norm: device.make(&layer.attention_norm)?,
+                    qkv: device.make_matrix(&layer.qkv)?,
+                    q_norm: optional(&layer.q_norm)?,
+                    k_norm: optional(&layer.k_norm)?,
+                    o: device.make_matrix(&layer.o)?,
+                    ffn_norm: device.make(&layer.ffn_norm)?,
+                    gate_up: device.make_matrix(&layer.gate_up)?,
+                    down: device.make_matrix(&layer.down)?,
+                })
+            })
+            .collect::<Result<_, DeviceError>>()?;
+        Ok(DeviceModel {
+            config,
+            dtype: synthetic.dtype,
+            digest: synthetic.digest(),
+            embedding: device.make_matrix(&synthetic.embedding())?,
+            layers,
+            final_norm: device.make(&synthetic.final_norm())?,
+            head: synthetic.head().map(|r| device.make_matrix(&r)).transpose()?,
+            rope: device.upload_rope(rope)?,
+            positions_max: rope.positions,
+            device,
+        })
+    }
+
     /// Uploads `model` through `device`, which runs under the model's contract.
     pub fn upload(
         model: &Model,

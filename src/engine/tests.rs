@@ -19,7 +19,7 @@ struct Bench {
 /// `tiny` with a pool of `pool_blocks` blocks of 4.
 fn bench(pool_blocks: u32) -> Bench {
     let model = weights::open("tiny", None).unwrap();
-    let (contract, rope) = contract_of(&model, MatrixUnit::SM90, 512);
+    let (contract, rope) = contract_of(&model.config, model.dtype, MatrixUnit::SM90, 512);
     let device = DeviceModel::upload(&model, Host::new(contract), &rope).unwrap();
     let world = World {
         model: "tiny".into(),

@@ -15,6 +15,7 @@ mod layout;
 mod load;
 mod open;
 mod quant;
+mod recipe;
 pub mod synthetic;
 
 use crate::contract::Dtype;
@@ -23,7 +24,8 @@ pub use config::{Family, ModelConfig};
 pub use error::WeightsError;
 pub(crate) use error::{Origin, quoted};
 pub use layout::{Part, Slot};
-pub use open::{PRESET_DTYPE, WEIGHT_SEED, open};
+pub use open::{PRESET_DTYPE, WEIGHT_SEED, open, source};
+pub use recipe::{LayerRecipes, Recipe, Source, Synthetic};
 pub use synthetic::Preset;
 
 /// A row-major 16-bit matrix `[n][k]`.

@@ -4,17 +4,29 @@ use std::path::Path;
 
 use crate::contract::Dtype;
 
-use super::{Model, Preset, WeightsError};
+use super::{Model, Preset, Source, Synthetic, WeightsError};
 
 /// Seed of the presets' synthetic weights.
 pub const WEIGHT_SEED: u64 = 1;
 /// Dtype of the presets unless asked otherwise.
 pub const PRESET_DTYPE: Dtype = Dtype::Bf16;
 
-/// Opens a preset by name, or loads a path. `dtype` overrides what the preset or the file says.
-pub fn open(name: &str, dtype: Option<Dtype>) -> Result<Model, WeightsError> {
+/// Finds a preset by name, or loads a path. `dtype` overrides what the preset or the file says.
+pub fn source(name: &str, dtype: Option<Dtype>) -> Result<Source<'static>, WeightsError> {
     match Preset::from_name(name) {
-        Some(preset) => Ok(Model::synthetic(preset, dtype.unwrap_or(PRESET_DTYPE), WEIGHT_SEED)),
-        None => Model::load(Path::new(name), dtype),
+        Some(preset) => {
+            let dtype = dtype.unwrap_or(PRESET_DTYPE);
+            Ok(Source::Synthetic(Synthetic { preset, dtype, seed: WEIGHT_SEED }))
+        }
+        None => Ok(Source::Loaded(Box::new(Model::load(Path::new(name), dtype)?))),
     }
+}
+
+/// [`source`] in host memory.
+pub fn open(name: &str, dtype: Option<Dtype>) -> Result<Model, WeightsError> {
+    Ok(match source(name, dtype)? {
+        Source::Synthetic(synthetic) => synthetic.model(),
+        Source::Loaded(model) => *model,
+        Source::Borrowed(model) => model.clone(),
+    })
 }

@@ -11,8 +11,8 @@
 
 use super::config::{Family, ModelConfig};
 use super::layout::{Part, Slot};
-use super::{Layer, Matrix16, Model};
-use crate::contract::philox::{key_of, philox4x32_10};
+use super::{Model, Synthetic};
+use crate::contract::philox::philox4x32_10;
 use crate::contract::rope::RopeScaling;
 use crate::contract::{Constants, Dtype};
 
@@ -112,8 +112,13 @@ impl Preset {
         matches!(self, Preset::Small | Preset::Qwen3_06B)
     }
 
+    /// Whether the weights are too many to make them for a digest's sake.
+    pub fn is_large(self) -> bool {
+        matches!(self, Preset::Qwen3_06B | Preset::Qwen3_8B)
+    }
+
     /// The row that the head's row `id` is a copy of, where the preset wants exact ties.
-    fn head_row(self, id: usize) -> usize {
+    pub(super) fn head_row(self, id: usize) -> usize {
         match self {
             // Neighbours, and pairs two blocks of the log-softmax apart.
             Preset::Tiny if id < 192 && id % 8 == 7 => id - 1,
@@ -251,65 +256,15 @@ impl Tensor {
     }
 
     /// Appends all elements to `out`.
-    fn append(&self, dtype: Dtype, key: [u32; 2], out: &mut Vec<u16>) {
+    pub(super) fn append(&self, dtype: Dtype, key: [u32; 2], out: &mut Vec<u16>) {
         out.extend((0..(self.n * self.k) as u64).map(|e| dtype.round(self.value(key, e))));
     }
-}
-
-/// Stacks tensors of equal width into one matrix.
-fn stack(dtype: Dtype, key: [u32; 2], parts: &[Tensor]) -> Matrix16 {
-    let n = parts.iter().map(|p| p.n).sum();
-    let k = parts[0].k;
-    let mut data = Vec::with_capacity(n * k);
-    for part in parts {
-        part.append(dtype, key, &mut data);
-    }
-    Matrix16 { n, k, data }
 }
 
 impl Model {
     /// Makes the weights of a preset from a seed, in host memory.
     pub fn synthetic(preset: Preset, dtype: Dtype, weight_seed: u64) -> Model {
-        let key = key_of(weight_seed);
-        let config = preset.config();
-        let list = tensors(preset);
-        let make = |parts: &[Tensor]| stack(dtype, key, parts);
-        let layers = (0..config.layers)
-            .map(|l| {
-                let part = |p: Part| list.tensor(Slot::Layer(l, p));
-                let head_norm =
-                    |p: Part| (config.family == Family::Qwen3).then(|| make(&[part(p)]).data);
-                Layer {
-                    attention_norm: make(&[part(Part::AttentionNorm)]).data,
-                    qkv: make(&[part(Part::Q), part(Part::K), part(Part::V)]),
-                    q_norm: head_norm(Part::QNorm),
-                    k_norm: head_norm(Part::KNorm),
-                    o: make(&[part(Part::O)]),
-                    ffn_norm: make(&[part(Part::FfnNorm)]).data,
-                    gate_up: make(&[part(Part::Gate), part(Part::Up)]),
-                    down: make(&[part(Part::Down)]),
-                }
-            })
-            .collect();
-        let head = (!preset.tied()).then(|| {
-            let mut head = make(&[list.tensor(Slot::Head)]);
-            for id in 0..head.n {
-                let from = preset.head_row(id) * head.k;
-                head.data.copy_within(from..from + head.k, id * head.k);
-            }
-            head
-        });
-        let mut model = Model {
-            embedding: make(&[list.tensor(Slot::Embedding)]),
-            layers,
-            final_norm: make(&[list.tensor(Slot::FinalNorm)]).data,
-            head,
-            config,
-            dtype,
-            digest: String::new(),
-        };
-        model.digest = super::digest::of(&model);
-        model
+        Synthetic { preset, dtype, seed: weight_seed }.model()
     }
 }
 

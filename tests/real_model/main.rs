@@ -1,5 +1,10 @@
-//! SmolLM2 from its file, against two other readers of it. Without the file the trials are listed as ignored,
-//! never passed; `cargo xtask model smollm2` fetches it.
+//! SmolLM2 from its file, against two other readers of it, and on a GPU against the host. Without the file, or the
+//! GPU, trials are listed as ignored, never passed; `cargo xtask model smollm2` fetches the file.
+//!
+//! `LOCKSTEP_SMOLLM2` names the file if it lies elsewhere, `LOCKSTEP_DATA` the folder of the references: `tests/data`.
+
+#[cfg(feature = "cuda")]
+mod cuda;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,22 +13,42 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep::contract::{Constants, Dtype, Mode, hex};
 use lockstep::device::host::Host;
 use lockstep::fixture::Fixture;
+use lockstep::harness::policy::Choice;
+use lockstep::record::Run;
 use lockstep::schedule::Schedule;
 use lockstep::subject::Subject;
 use lockstep::weights::{Family, Model};
 use lockstep::workload::{Request, Workload};
 use sha2::{Digest as _, Sha256};
 
+const FILE: &str = "LOCKSTEP_SMOLLM2";
+const DATA: &str = "LOCKSTEP_DATA";
+
+fn given(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+fn data() -> PathBuf {
+    given(DATA).unwrap_or_else(|| root().join("tests/data"))
+}
+
 fn file() -> PathBuf {
-    root().join("target/models/smollm2-135m-instruct.gguf")
+    given(FILE).unwrap_or_else(|| root().join("target/models/smollm2-135m-instruct.gguf"))
 }
 
 fn main() -> ExitCode {
     let args = Arguments::from_args();
+    let choice = match Choice::from_env() {
+        Ok(choice) => choice,
+        Err(why) => {
+            eprintln!("lockstep: {why}");
+            return ExitCode::from(2);
+        }
+    };
     let absent = !file().exists();
     if absent && !args.list {
         let file = file();
@@ -34,8 +59,30 @@ fn main() -> ExitCode {
         Trial::test("smollm2::ids_are_those_of_llama_cpp", ids),
         Trial::test("smollm2::greedy_tokens_are_those_of_llama_cpp", greedy),
     ];
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(absent)).collect();
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(absent));
+    let trials = trials.chain([cuda_trial(choice, absent, args.list)]).collect();
     libtest_mimic::run(&args, trials).exit_code()
+}
+
+const CUDA: &str = "smollm2::cuda_gives_the_hosts_bits";
+
+/// The trial on a GPU: ignored without the file, or without a GPU unless one is required.
+fn cuda_trial(choice: Choice, absent: bool, list: bool) -> Trial {
+    match choice.gpu() {
+        #[cfg(feature = "cuda")]
+        Ok(context) => {
+            Trial::test(CUDA, move || cuda::hosts_bits(&context)).with_ignored_flag(absent)
+        }
+        #[cfg(not(feature = "cuda"))]
+        Ok(never) => match never {},
+        Err(reason) => {
+            let ignored = absent || !choice.requires_gpu();
+            if ignored && !list {
+                eprintln!("ignored: {CUDA}: {reason}");
+            }
+            Trial::test(CUDA, move || Err(reason.into())).with_ignored_flag(ignored)
+        }
+    }
 }
 
 /// Goal: the model in memory is the one in the file. Method: sha256 of whole tensors, made by the `gguf` package for
@@ -51,7 +98,7 @@ fn tensors() -> Result<(), Failed> {
     {
         return Err(format!("not SmolLM2's configuration: {c:?}").into());
     }
-    let json = std::fs::read(root().join("tests/data/weights/smollm2-tensors.json"))?;
+    let json = std::fs::read(data().join("weights/smollm2-tensors.json"))?;
     let json: serde_json::Value = serde_json::from_slice(&json)?;
     let expected = json["sha256"].as_object().ok_or("no list of sums")?;
     let mut compared = 0;
@@ -72,7 +119,7 @@ fn tensors() -> Result<(), Failed> {
 /// Goal: the committed slice of metadata stands for the file. Method: both tokenizers on every reference text.
 fn ids() -> Result<(), Failed> {
     let tokenizer = lockstep::text::Tokenizer::from_path(&file())?;
-    let json = std::fs::read(root().join("tests/data/text/smollm2-ids.json"))?;
+    let json = std::fs::read(data().join("text/smollm2-ids.json"))?;
     let json: serde_json::Value = serde_json::from_slice(&json)?;
     for case in json["cases"].as_array().ok_or("no cases")? {
         let text = case["text"].as_str().ok_or("no text")?;
@@ -90,7 +137,7 @@ fn ids() -> Result<(), Failed> {
 fn greedy() -> Result<(), Failed> {
     /// Natural-log distance. The smallest margin in the references is 0.0119, so today every token must agree.
     const NEAR_TIE: f64 = 0.01;
-    let json = std::fs::read(root().join("tests/data/text/smollm2-greedy.json"))?;
+    let json = std::fs::read(data().join("text/smollm2-greedy.json"))?;
     let json: serde_json::Value = serde_json::from_slice(&json)?;
     let name = file().display().to_string();
     let fixture = Fixture::host(&name, &Model::load(&file(), None)?, Mode::Invariant)?;
@@ -132,17 +179,27 @@ fn complete(
     prompt: Vec<u32>,
     max_tokens: usize,
 ) -> Result<Vec<u32>, Failed> {
+    let mut run = continuation(fixture, prompt, max_tokens, false)?;
+    Ok(run.outputs.remove(&1).ok_or("no output")?.tokens)
+}
+
+/// A greedy continuation of a prompt alone.
+fn continuation(
+    subject: &dyn Subject,
+    prompt: Vec<u32>,
+    max_tokens: usize,
+    ignore_eos: bool,
+) -> Result<Run, Failed> {
     let request = Request {
         uid: 1,
         prompt,
         max_tokens: max_tokens as u32,
         sampling: Default::default(),
         seed: None,
-        ignore_eos: false,
+        ignore_eos,
     };
-    let mut world = fixture.default_world();
+    let mut world = subject.default_world();
     world.pool_blocks = request.blocks_max(world.block_size) as u32;
     let workload = Workload { requests: vec![request] };
-    let mut run = fixture.execute(&world, &workload, &Schedule::default(), 0, None)?;
-    Ok(run.outputs.remove(&1).ok_or("no output")?.tokens)
+    Ok(subject.execute(&world, &workload, &Schedule::default(), 0, None)?)
 }

@@ -61,7 +61,8 @@ fn check(path: &PathBuf) -> Result<(), Failed> {
             return fail(&format!("made with another {name}"));
         }
     }
-    let rows = ["operators", "probes", "schedules"].map(|list| report[list].as_array());
+    let rows =
+        ["operators", "probes", "schedules", "full_depth"].map(|list| report[list].as_array());
     let mut rows = rows.into_iter().flatten().flatten();
     match rows.find(|row| row["different"] != 0) {
         Some(row) => fail(&format!("something differs: {row}")),

@@ -9,12 +9,17 @@ use lockstep::contract::{Constants, Contract, Dtype, Mode};
 use lockstep::device::cuda::{Context, Cuda, Program};
 use lockstep::device::host::Host;
 use lockstep::device::{Device, DeviceError};
-use lockstep::fixture::Fixture;
+use lockstep::engine::{DeviceModel, contract_of};
+use lockstep::fixture::{Fixture, POSITIONS_MAX};
 use lockstep::relation::x1::machine::{self, Control};
 use lockstep::relation::x1::schedules::{self, Schedules};
+use lockstep::relation::x1::weights::Sample;
 use lockstep::relation::x1::{self, Area, Effort, Ledger, Pair};
-use lockstep::weights;
+use lockstep::weights::{self, Preset, Synthetic};
 use serde_json::json;
+
+use super::depth::{self, Depth};
+use super::undecided;
 
 /// What every trial found.
 #[derive(Default)]
@@ -23,6 +28,7 @@ struct Findings {
     probes: Ledger,
     controls: Vec<Control>,
     schedules: Vec<Schedules>,
+    depth: Vec<Depth>,
 }
 
 /// Settings and the GPU.
@@ -32,6 +38,7 @@ struct Bench {
     effort: Effort,
     device_elements: u64,
     schedules: u64,
+    positions: u64,
     findings: Arc<Mutex<Findings>>,
 }
 
@@ -61,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
         },
         device_elements: number("LOCKSTEP_X1_DEVICE_ELEMENTS", 1_000_000),
         schedules: number("LOCKSTEP_X1_SCHEDULES", 50),
+        positions: number("LOCKSTEP_X1_POSITIONS", 64),
         findings: Arc::default(),
     };
     if !arguments.list {
@@ -109,6 +117,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
                 s.model, s.dtype, s.different, s.cases, s.logits, s.layers
             );
         }
+        for d in &findings.depth {
+            eprintln!(
+                "full depth {} {}: {} of {} + {} positions differ, {} layer positions",
+                d.model, d.dtype, d.different, d.prefix, d.positions, d.layers
+            );
+        }
         if let Some(path) = std::env::var_os("LOCKSTEP_X1_REPORT") {
             let text =
                 serde_json::to_string_pretty(&bench.report(&findings)).expect("it serialises");
@@ -123,9 +137,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
 
 impl Bench {
     fn trials(&self) -> Vec<Trial> {
-        let mut trials = vec![super::evidence::trial()];
+        let mut trials = vec![super::evidence::trial(), super::depth::trial()];
         let bench = self.clone();
         trials.push(Trial::test("x1::failures", move || bench.failures()));
+        let bench = self.clone();
+        trials.push(Trial::test("x1::qwen3_06b::bf16", move || bench.qwen3_06b()));
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let mut add = |area: &str, test: Test| {
                 let bench = self.clone();
@@ -156,6 +172,7 @@ impl Bench {
                     b.probes(ledger)
                 }),
             );
+            add("weights", Box::new(move |b| b.weights(dtype)));
             add("controls", Box::new(move |b| b.controls(dtype)));
             for (area, name) in Area::ALL {
                 add(name, Box::new(move |b| b.area(area, dtype)));
@@ -214,6 +231,22 @@ impl Bench {
         result
     }
 
+    /// Weights made on the device, those of the large preset by a sample of its tensors.
+    fn weights(&self, dtype: Dtype) -> Result<(), Failed> {
+        let presets = [
+            (Preset::Tiny, Sample::All),
+            (Preset::Small, Sample::All),
+            (Preset::Qwen3_06B, Sample::Layers),
+        ];
+        for (preset, sample) in presets {
+            let synthetic = Synthetic { preset, dtype, seed: weights::WEIGHT_SEED };
+            let device = self.cuda(dtype, Constants::TINY);
+            let mut pair = Pair { host: Host::new(device.contract().clone()), device };
+            self.operators(x1::weights::compare(&mut pair, &synthetic, sample))?;
+        }
+        Ok(())
+    }
+
     fn controls(&self, dtype: Dtype) -> Result<(), Failed> {
         let controls =
             machine::controls(&mut self.cuda(dtype, Constants::REAL)).map_err(undecided)?;
@@ -224,17 +257,42 @@ impl Bench {
     }
 
     fn schedules(&self, preset: &str, dtype: Dtype, cases: u64) -> Result<(), Failed> {
-        let model = weights::open(preset, Some(dtype)).map_err(|e| Failed::from(e.to_string()))?;
+        let model =
+            weights::source(preset, Some(dtype)).map_err(|e| Failed::from(e.to_string()))?;
         let unit = self.context.gpu().arch.matrix_unit().unit;
         let failed =
             |e: lockstep::subject::SubjectError| Failed::from(format!("could not decide: {e}"));
-        let host = Fixture::host_with(preset, &model, Mode::Invariant, unit).map_err(failed)?;
-        let cuda = Fixture::cuda(preset, &model, Mode::Invariant, &self.context).map_err(failed)?;
+        let host =
+            Fixture::host_with(preset, model.clone(), Mode::Invariant, unit).map_err(failed)?;
+        let cuda = Fixture::cuda(preset, model, Mode::Invariant, &self.context).map_err(failed)?;
         let seed = u64::from(self.effort.seed);
         let counts =
             schedules::compare(&host, &cuda, cases, seed, self.effort.jobs).map_err(failed)?;
         let result = if counts.held() { Ok(()) } else { Err(Failed::from(format!("{counts:?}"))) };
         self.note(|findings| findings.schedules.push(counts));
+        result
+    }
+
+    /// The Qwen3-0.6B shape at full depth, made on each device by itself.
+    fn qwen3_06b(&self) -> Result<(), Failed> {
+        let start = Instant::now();
+        let preset = Preset::Qwen3_06B;
+        let synthetic = Synthetic { preset, dtype: Dtype::Bf16, seed: weights::WEIGHT_SEED };
+        let unit = self.context.gpu().arch.matrix_unit().unit;
+        let config = synthetic.config();
+        let (contract, rope) = contract_of(&config, synthetic.dtype, unit, POSITIONS_MAX);
+        let device = Cuda::new(contract.clone(), Arc::clone(&self.context));
+        let device = DeviceModel::make(&synthetic, device, &rope).map_err(undecided)?;
+        let host = DeviceModel::make(&synthetic, Host::new(contract), &rope).map_err(undecided)?;
+        eprintln!("x1::qwen3_06b: weights made after {:.1} s", start.elapsed().as_secs_f64());
+        let (jobs, seed) = (self.effort.jobs, self.effort.seed);
+        let count = self.positions as usize;
+        let depth =
+            depth::compare(preset.name(), &host, &device, count, jobs, seed).map_err(undecided)?;
+        eprintln!("x1::qwen3_06b: {:.1} s", start.elapsed().as_secs_f64());
+        let held = depth.held(self.positions, config.layers);
+        let result = if held { Ok(()) } else { Err(Failed::from(format!("{depth:?}"))) };
+        self.note(|findings| findings.depth.push(depth));
         result
     }
 
@@ -308,6 +366,7 @@ impl Bench {
             "layers": findings.schedules.iter().map(|s| s.layers).sum::<u64>(),
             "logits": findings.schedules.iter().map(|s| s.logits).sum::<u64>(),
             "schedules": findings.schedules,
+            "full_depth": findings.depth,
         })
     }
 }
@@ -324,10 +383,6 @@ pub(crate) fn fault(context: &Arc<Context>) -> ExitCode {
         }
     }
     ExitCode::from(3)
-}
-
-fn undecided(error: DeviceError) -> Failed {
-    Failed::from(format!("could not decide: {error}"))
 }
 
 fn judge(ledger: &Ledger) -> Result<(), Failed> {

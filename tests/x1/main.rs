@@ -5,9 +5,11 @@
 //! `LOCKSTEP_X1_DEVICE_ELEMENTS` device against device (1,000,000; 1,000,000,000);
 //! `LOCKSTEP_X1_GEMM_ROUNDS` weight matrices (9; 26 pass the whole list of shapes);
 //! `LOCKSTEP_X1_ROWS=all` every row count of the GEMM in 1..=130 instead of a selection;
+//! `LOCKSTEP_X1_POSITIONS` of the Qwen3-0.6B shape at full depth (64; 2,000);
 //! `LOCKSTEP_X1_SCHEDULES` cases (50); `LOCKSTEP_X1_JOBS` threads (all cores); `LOCKSTEP_X1_SEED`;
 //! `LOCKSTEP_X1_REPORT=FILE` writes the counts as JSON (lockstep.x1/1.0).
 
+mod depth;
 #[cfg(feature = "cuda")]
 mod evidence;
 #[cfg(feature = "cuda")]
@@ -15,7 +17,8 @@ mod gpu;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
+use lockstep::device::DeviceError;
 use lockstep::harness::policy::Choice;
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn absent(arguments: &Arguments, reason: &str, required: bool) -> ExitCode {
         let reason = reason.to_owned();
         Trial::test(name, move || Err(reason.into())).with_ignored_flag(!required)
     });
+    let trials = trials.chain([depth::trial()]);
     #[cfg(feature = "cuda")]
     let trials = trials.chain([evidence::trial()]);
     let conclusion = libtest_mimic::run(arguments, trials.collect());
@@ -61,12 +65,17 @@ fn absent(arguments: &Arguments, reason: &str, required: bool) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Every trial.
+/// A device's failure decides nothing.
+fn undecided(error: DeviceError) -> Failed {
+    Failed::from(format!("could not decide: {error}"))
+}
+
+/// Every trial that needs a GPU.
 fn names() -> Vec<String> {
-    let mut names = vec!["x1::failures".to_owned()];
+    let mut names = vec!["x1::failures".to_owned(), "x1::qwen3_06b::bf16".to_owned()];
     for dtype in ["bf16", "f16"] {
         let areas = lockstep::relation::x1::Area::ALL.map(|(_, name)| name);
-        for area in ["matrix_unit", "scalars", "controls"].into_iter().chain(areas) {
+        for area in ["matrix_unit", "scalars", "weights", "controls"].into_iter().chain(areas) {
             names.push(format!("x1::{area}::{dtype}"));
         }
         for area in ["device_variants", "schedules_tiny", "schedules_small"] {

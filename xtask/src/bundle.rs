@@ -10,11 +10,17 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 
 /// Test targets that go into a bundle, by Cargo's name: those that need neither the repository nor a toolchain.
-const TESTS: [&str; 2] = ["relations", "x1"];
+const TESTS: [&str; 3] = ["relations", "x1", "real_model"];
 /// The command line.
 const PROGRAM: &str = "lockstep";
 /// Data, relative to the repository; what is not there is left out.
-const DATA: [&str; 3] = ["golden", "tests/regressions", "examples/prompts.txt"];
+const DATA: [&str; 5] = [
+    "golden",
+    "tests/regressions",
+    "tests/data/text",
+    "tests/data/weights",
+    "examples/prompts.txt",
+];
 
 const RUN: &str = include_str!("bundle/run.sh");
 

@@ -45,10 +45,11 @@ impl Source {
     source!(LOGPROBS, "logprobs.cu", false);
     source!(SAMPLE, "sample.cu", false);
     source!(DIGEST, "digest.cu", false);
+    source!(WEIGHTS, "weights.cu", false);
     source!(PROBE, "probe.cu", true);
 
     /// All files.
-    pub const ALL: [Source; 10] = [
+    pub const ALL: [Source; 11] = [
         Source::EMBED,
         Source::NORM,
         Source::GEMM,
@@ -58,6 +59,7 @@ impl Source {
         Source::LOGPROBS,
         Source::SAMPLE,
         Source::DIGEST,
+        Source::WEIGHTS,
         Source::PROBE,
     ];
 }

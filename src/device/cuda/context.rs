@@ -1,11 +1,12 @@
-//! A context and its stream, shared by every instance of the device: memory, modules, launches, and what became of
-//! them.
+//! Contexts: a stream each, on a device that they share; memory, modules, launches, and what became of them.
 //!
-//! Launches are asynchronous, so an error shows at a later call. The context remembers the launches since the last
-//! good synchronisation and names them; after an error from which CUDA does not recover, it answers every call
-//! with [`DeviceError::Lost`].
+//! A buffer is used on the stream that made it, and on streams that forked from that one later. Launches are
+//! asynchronous, so an error shows at a later call, perhaps on another stream. The device remembers the launches of
+//! each stream since its last good synchronisation and names them; after an error from which CUDA does not recover,
+//! every call is answered with [`DeviceError::Lost`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use cudarc::driver::{
@@ -14,6 +15,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
+pub(super) use super::args::{Arg, Cuts, NULL, Pool, Shape};
 use super::compile::{Cubin, Program};
 use super::probe::Gpu;
 use crate::device::{DeviceError, GpuFacts};
@@ -44,94 +46,26 @@ impl<T> Buffer<T> {
     }
 }
 
-/// A value of a kernel's argument list.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Arg {
-    Pointer(u64),
-    U32(u32),
-    F32(f32),
-    Cuts(Cuts),
-    Pool(Pool),
-}
-
-/// `struct Cuts` of gemm.cu.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(super) struct Cuts {
-    pub(super) splits: u32,
-    pub(super) at: [u32; 9],
-}
-
-/// `struct Pool` of attention.cu.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Pool {
-    pub(super) k: u64,
-    pub(super) v: u64,
-    pub(super) tables: u64,
-    pub(super) size: u32,
-    pub(super) heads: u32,
-}
-
-// SAFETY: plain integers in C layout, the same as in the kernel.
-unsafe impl DeviceRepr for Cuts {}
-// SAFETY: as above; pointers are passed as integers of their size.
-unsafe impl DeviceRepr for Pool {}
-
-impl Arg {
-    /// The pointer's address.
-    ///
-    /// # Panics
-    /// If it is no pointer.
-    pub(super) fn address(self) -> u64 {
-        match self {
-            Arg::Pointer(p) => p,
-            other => panic!("{other:?} is no pointer"),
-        }
-    }
-}
-
-/// A null pointer.
-pub(super) const NULL: Arg = Arg::Pointer(0);
-
-/// Grid and block of a launch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) grid: (u32, u32, u32),
-    pub(super) block: u32,
-}
-
-impl Shape {
-    pub(super) fn new(grid: (usize, usize, usize), block: u32) -> Shape {
-        let axis = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Shape { grid: (axis(grid.0), axis(grid.1), axis(grid.2)), block }
-    }
-
-    /// One thread an element.
-    pub(super) fn elements(n: usize) -> Shape {
-        Shape::new((n.div_ceil(256), 1, 1), 256)
-    }
-
-    fn fits(&self) -> bool {
-        let (x, y, z) = self.grid;
-        (1..=i32::MAX as u32).contains(&x)
-            && (1..=65535).contains(&y)
-            && (1..=65535).contains(&z)
-            && (1..=1024).contains(&self.block)
-    }
-}
-
-/// The device, its stream, and what runs on it.
+/// A device, and a stream of it.
 #[derive(Debug)]
 pub struct Context {
-    gpu: Gpu,
+    shared: Arc<Shared>,
     stream: Arc<CudaStream>,
+    /// Names the stream among those of the device.
+    id: u64,
+}
+
+/// What the streams of a device share.
+#[derive(Debug)]
+struct Shared {
+    gpu: Gpu,
     modules: Mutex<Modules>,
-    /// Launches since the last good synchronisation.
-    pending: Mutex<Vec<String>>,
+    /// Launches of each stream since its last good synchronisation.
+    pending: Mutex<BTreeMap<u64, Vec<String>>>,
     lost: OnceLock<String>,
     /// Whether each launch is waited for, so that an error names it alone.
     waits: bool,
+    streams: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -141,8 +75,10 @@ struct Modules {
     digests: BTreeMap<String, String>,
 }
 
-/// Most launches that an error names.
+/// Most launches of its own stream that an error names.
 const NAMED_MAX: usize = 12;
+/// Most launches of each other stream.
+const OTHERS_NAMED_MAX: usize = 3;
 
 impl Context {
     /// A context on a device that [`probe`](super::probe::probe) found.
@@ -151,41 +87,56 @@ impl Context {
             move |e: DriverError| DeviceError::Failed { what: what.into(), error: code(e) }
         };
         let context = CudaContext::new(gpu.ordinal).map_err(failed("cuCtxCreate"))?;
-        // SAFETY: everything runs on one stream, so buffers need no events; nothing was allocated yet.
+        // SAFETY: a buffer is used on its own stream and on later forks of it, which wait for it, so it needs no
+        // events; nothing was allocated yet.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(failed("cuStreamCreate"))?;
         keep_freed_memory(&context).map_err(failed("cuMemPoolSetAttribute"))?;
-        Ok(Context {
+        let shared = Arc::new(Shared {
             gpu,
-            stream,
             modules: Mutex::default(),
             pending: Mutex::default(),
             lost: OnceLock::new(),
             waits: std::env::var_os("LOCKSTEP_CUDA_WAIT").is_some(),
-        })
+            streams: AtomicU64::new(1),
+        });
+        Ok(Context { shared, stream, id: 0 })
+    }
+
+    /// A context with a stream of its own, which begins after everything launched here so far; this one if there can
+    /// be no other stream. Its instances run beside those of other streams.
+    pub(super) fn fork(self: &Arc<Context>) -> Arc<Context> {
+        match self.stream.fork() {
+            Ok(stream) => Arc::new(Context {
+                shared: Arc::clone(&self.shared),
+                stream,
+                id: self.shared.streams.fetch_add(1, Ordering::Relaxed),
+            }),
+            Err(_) => Arc::clone(self),
+        }
     }
 
     /// The device.
     pub fn gpu(&self) -> &Gpu {
-        &self.gpu
+        &self.shared.gpu
     }
 
     /// What there is to know of it, with every CUBIN loaded so far.
     pub fn facts(&self) -> GpuFacts {
-        let gpu = &self.gpu;
+        let gpu = &self.shared.gpu;
         GpuFacts {
             name: gpu.name.clone(),
             sm: gpu.arch.to_string(),
             driver: gpu.driver.clone(),
             nvrtc: gpu.compiler.version().into(),
             matrix_unit_verified: gpu.arch.matrix_unit().verified,
-            cubins: lock(&self.modules).digests.clone(),
+            cubins: lock(&self.shared.modules).digests.clone(),
         }
     }
 
     /// Refuses to go on after an error from which the context does not recover.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
-        match self.lost.get() {
+        match self.shared.lost.get() {
             Some(cause) => Err(DeviceError::Lost { cause: cause.clone() }),
             None => Ok(()),
         }
@@ -196,22 +147,21 @@ impl Context {
         if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             return DeviceError::OutOfMemory { bytes };
         }
-        let mut pending = lock(&self.pending);
+        let mut pending = lock(&self.shared.pending);
         let mut what = what.to_owned();
-        if !pending.is_empty() {
-            let skipped = pending.len().saturating_sub(NAMED_MAX);
-            let mut names: Vec<&str> = pending[skipped..].iter().map(String::as_str).collect();
-            let more = format!("{skipped} earlier ones");
-            if skipped > 0 {
-                names.insert(0, &more);
-            }
-            what += &format!(", after {}", names.join(", "));
+        let own = pending.remove(&self.id).unwrap_or_default();
+        if !own.is_empty() {
+            what += &format!(", after {}", last_of(&own, NAMED_MAX));
         }
-        pending.clear();
+        // The fault may be another stream's.
+        for launches in pending.values().filter(|launches| !launches.is_empty()) {
+            what += &format!("; on another stream: {}", last_of(launches, OTHERS_NAMED_MAX));
+        }
+        drop(pending);
         let error = code(error);
         if is_lasting(&error) {
             let cause = format!("{what}: {error}");
-            let cause = self.lost.get_or_init(|| cause);
+            let cause = self.shared.lost.get_or_init(|| cause);
             return DeviceError::Lost { cause: cause.clone() };
         }
         DeviceError::Failed { what, error }
@@ -222,7 +172,7 @@ impl Context {
         self.check()?;
         let waited = self.stream.synchronize().and_then(|()| self.stream.context().check_err());
         waited.map_err(|e| self.fail("synchronize", e, 0))?;
-        lock(&self.pending).clear();
+        lock(&self.shared.pending).remove(&self.id);
         Ok(())
     }
 
@@ -295,15 +245,15 @@ impl Context {
 
     /// Loads a program, so that its compilation is not part of a launch. Several threads may do so at once.
     pub fn load(&self, program: Program) -> Result<(), DeviceError> {
-        if lock(&self.modules).loaded.contains_key(&program) {
+        if lock(&self.shared.modules).loaded.contains_key(&program) {
             return Ok(());
         }
         let cubin = self.compile(program)?;
-        self.insert(&mut lock(&self.modules), program, cubin).map(|_| ())
+        self.insert(&mut lock(&self.shared.modules), program, cubin).map(|_| ())
     }
 
     fn compile(&self, program: Program) -> Result<Cubin, DeviceError> {
-        let cubin = self.gpu.compiler.cubin(&program, self.gpu.arch);
+        let cubin = self.gpu().compiler.cubin(&program, self.gpu().arch);
         cubin.map_err(|e| DeviceError::Compile(e.to_string()))
     }
 
@@ -336,7 +286,7 @@ impl Context {
     }
 
     fn function(&self, program: Program, name: &'static str) -> Result<CudaFunction, DeviceError> {
-        let mut modules = lock(&self.modules);
+        let mut modules = lock(&self.shared.modules);
         if let Some(function) = modules.functions.get(&(program, name)) {
             return Ok(function.clone());
         }
@@ -387,9 +337,25 @@ impl Context {
         // SAFETY: as this function requires.
         let launched = unsafe { launch.launch(config) };
         launched.map_err(|e| self.fail(&format!("launching {what}"), e, 0))?;
-        lock(&self.pending).push(what);
-        if self.waits { self.synchronize() } else { Ok(()) }
+        lock(&self.shared.pending).entry(self.id).or_default().push(what);
+        if self.shared.waits { self.synchronize() } else { Ok(()) }
     }
+}
+
+impl Drop for Context {
+    /// Waits for the stream: what it reads may belong to a stream that does not wait for it.
+    fn drop(&mut self) {
+        // An error from which nothing recovers shows at the next call of another stream.
+        let _ = self.stream.synchronize();
+        lock(&self.shared.pending).remove(&self.id);
+    }
+}
+
+/// The last launches of a list, and how many there were before.
+fn last_of(launches: &[String], most: usize) -> String {
+    let skipped = launches.len().saturating_sub(most);
+    let named = launches[skipped..].join(", ");
+    if skipped > 0 { format!("{skipped} earlier ones, {named}") } else { named }
 }
 
 /// Freed memory stays in the pool: by default every synchronisation would give it back to the driver, and every
@@ -448,11 +414,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_past_the_grid_limits_does_not_fit() {
-        assert!(Shape::new((1, 1, 1), 32).fits());
-        assert!(!Shape::new((0, 1, 1), 32).fits());
-        assert!(!Shape::new((1, 65536, 1), 32).fits());
-        assert!(!Shape::new((1 << 40, 1, 1), 32).fits());
+    fn an_error_names_the_last_launches() {
+        let launches = ["a", "b", "c"].map(String::from);
+        assert_eq!(last_of(&launches, 3), "a, b, c");
+        assert_eq!(last_of(&launches, 2), "1 earlier ones, b, c");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The CUDA device: every operator of the contract on an NVIDIA GPU, bit for bit what the host computes.
 //!
 //! Kernels are in `kernels/`, one file an operator, compiled by NVRTC at run time. This is the only room that names
-//! cudarc. Instances share a [`Context`] (one stream, buffers, modules) and have counters and scratch of their own.
+//! cudarc. Instances share a device (buffers, modules) and have counters and scratch of their own; a fresh one also has a
+//! stream of its own, a [`Context`], so that executions run side by side.
 //! There is no fallback: a launch that a kernel cannot honour is [`DeviceError::Launch`].
 
 mod arch;
+mod args;
 mod attention;
 mod compile;
 mod context;
@@ -15,6 +17,7 @@ mod probe;
 mod probes;
 mod rows;
 mod sampling;
+mod weights;
 
 use std::sync::Arc;
 
@@ -24,6 +27,7 @@ use super::{
 };
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
+use crate::weights::Recipe;
 use context::Arg;
 use layout::DeviceLayout;
 
@@ -76,6 +80,30 @@ impl CudaKv {
         (self.k.at(first), self.v.at(first))
     }
 
+    /// K and V of positions, each `[position][kv head][dim]`.
+    fn read(
+        &self,
+        context: &Context,
+        layer: usize,
+        table: &[u32],
+        positions: std::ops::Range<u32>,
+    ) -> Result<[Vec<u16>; 2], DeviceError> {
+        let KvShape { blocks, block_size, kv_heads, head_dim, .. } = self.shape;
+        let len = blocks * block_size * kv_heads * head_dim;
+        let mut read = [Vec::new(), Vec::new()];
+        for (pool, rows) in [&self.k, &self.v].into_iter().zip(&mut read) {
+            let values = context.download_from(pool, layer * len, len)?;
+            for position in positions.clone().map(|p| p as usize) {
+                let block = table[position / block_size] as usize;
+                for head in 0..kv_heads {
+                    let slot = (block * kv_heads + head) * block_size + position % block_size;
+                    rows.extend_from_slice(&values[slot * head_dim..(slot + 1) * head_dim]);
+                }
+            }
+        }
+        Ok(read)
+    }
+
     /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
     fn check(
         &self,
@@ -124,7 +152,7 @@ impl Cuda {
         Cuda { contract, context, counters: counters::Counters::default(), layout: None }
     }
 
-    /// The shared context.
+    /// The context: its device, and its stream.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -158,7 +186,7 @@ impl Device for Cuda {
     }
 
     fn fresh(&self) -> Cuda {
-        Cuda::assemble(Arc::clone(&self.contract), Arc::clone(&self.context))
+        Cuda::assemble(Arc::clone(&self.contract), self.context.fork())
     }
 
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
@@ -186,6 +214,17 @@ impl Device for Cuda {
             to[..k].copy_from_slice(from);
         }
         Ok(CudaMatrix { n, k, k_padded, data: self.context.upload(&padded)? })
+    }
+
+    fn make(&self, recipe: &Recipe) -> Result<Buffer<u16>, DeviceError> {
+        self.make_rows(recipe, recipe.n(), recipe.k())
+    }
+
+    fn make_matrix(&self, recipe: &Recipe) -> Result<CudaMatrix, DeviceError> {
+        let (n, k) = (recipe.n(), recipe.k());
+        let k_padded = k.next_multiple_of(16);
+        let data = self.make_rows(recipe, n.next_multiple_of(gemm::TILE), k_padded)?;
+        Ok(CudaMatrix { n, k, k_padded, data })
     }
 
     fn upload_rope(&self, table: &RopeTable) -> Result<CudaRope, DeviceError> {
@@ -320,6 +359,17 @@ impl Device for Cuda {
         self.digests_of_kv(layer, kv, blocks, from, to)
     }
 
+    fn digest_kv_layers(
+        &mut self,
+        layers: usize,
+        kv: &CudaKv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
+        self.digests_of_layers(0..layers, kv, blocks, from, to)
+    }
+
     fn read_row(&mut self, n: usize, x: &Buffer<f32>, row: usize) -> Result<Vec<f32>, DeviceError> {
         require_len("read_row", "x", x.len(), (row + 1) * n)?;
         self.context.download_from(x, row * n, n)
@@ -333,5 +383,22 @@ impl Device for Cuda {
     fn read_t16(&mut self, x: &Buffer<u16>, len: usize) -> Result<Vec<u16>, DeviceError> {
         require_len("read_t16", "x", x.len(), len)?;
         self.context.download(x, len)
+    }
+
+    fn read_matrix(&mut self, w: &CudaMatrix) -> Result<Vec<u16>, DeviceError> {
+        let padded = self.context.download(&w.data, w.n * w.k_padded)?;
+        Ok(padded.chunks_exact(w.k_padded).flat_map(|row| &row[..w.k]).copied().collect())
+    }
+
+    fn read_kv(
+        &mut self,
+        layer: usize,
+        kv: &CudaKv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<[Vec<u16>; 2], DeviceError> {
+        kv.check("read_kv", layer, blocks, to as usize)?;
+        kv.read(&self.context, layer, blocks, from..to)
     }
 }

@@ -1,5 +1,7 @@
 //! Launches of the operators on rows: embedding, norm, SwiGLU, RoPE and the store of K and V, digests.
 
+use std::ops::Range;
+
 use super::compile::{Program, Source};
 use super::context::{Arg, Buffer, NULL, Shape};
 use super::{Cuda, CudaKv, CudaMatrix, CudaRope, require, require_len};
@@ -206,30 +208,50 @@ impl Cuda {
         from: u32,
         to: u32,
     ) -> Result<Vec<KvDigest>, DeviceError> {
-        kv.check("digest_kv", layer, blocks, to as usize)?;
+        let layers = self.digests_of_layers(layer..layer + 1, kv, blocks, from, to)?;
+        Ok(layers.into_iter().next().unwrap_or_default())
+    }
+
+    /// See [`crate::device::Device::digest_kv_layers`]: one read-back for all layers.
+    pub(super) fn digests_of_layers(
+        &mut self,
+        layers: Range<usize>,
+        kv: &CudaKv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
+        for layer in layers.clone() {
+            kv.check("digest_kv", layer, blocks, to as usize)?;
+        }
         let positions = to.saturating_sub(from) as usize;
-        if positions == 0 {
-            return Ok(Vec::new());
+        if positions == 0 || layers.is_empty() {
+            return Ok(vec![Vec::new(); layers.len()]);
         }
         let table = self.context.upload(blocks)?;
-        let out = self.context.alloc::<u64>(2 * positions)?;
-        let (k, v) = kv.layer(layer);
+        let out = self.context.alloc::<u64>(2 * positions * layers.len())?;
         let n = |n: usize| Arg::U32(n as u32);
-        let args = [
-            k,
-            v,
-            table.arg(),
-            Arg::U32(from),
-            n(kv.shape.block_size),
-            n(kv.shape.kv_heads),
-            n(kv.shape.head_dim),
-            out.arg(),
-        ];
-        let shape = Shape::new((positions, 2, 1), 256);
-        // SAFETY: digest_kv's parameters; the table covers the positions with blocks of the pool.
-        unsafe { self.launch(Source::DIGEST, "digest_kv", shape, &args) }?;
-        let digests = self.context.download(&out, 2 * positions)?;
-        Ok(digests.chunks_exact(2).map(|d| KvDigest { k: d[0], v: d[1] }).collect())
+        for (index, layer) in layers.clone().enumerate() {
+            let (k, v) = kv.layer(layer);
+            let args = [
+                k,
+                v,
+                table.arg(),
+                Arg::U32(from),
+                n(kv.shape.block_size),
+                n(kv.shape.kv_heads),
+                n(kv.shape.head_dim),
+                out.at(2 * positions * index),
+            ];
+            let shape = Shape::new((positions, 2, 1), 256);
+            // SAFETY: digest_kv's parameters; the table covers the positions with blocks of the pool, and each
+            // layer has its part of the digests.
+            unsafe { self.launch(Source::DIGEST, "digest_kv", shape, &args) }?;
+        }
+        let digests = self.context.download(&out, 2 * positions * layers.len())?;
+        let digest = |d: &[u64]| KvDigest { k: d[0], v: d[1] };
+        let layer = |d: &[u64]| d.chunks_exact(2).map(digest).collect();
+        Ok(digests.chunks_exact(2 * positions).map(layer).collect())
     }
 
     /// Launches a kernel of a file that has no tile.

@@ -81,6 +81,31 @@ impl HostKv {
         (&mut self.k, &mut self.v)
     }
 
+    /// Puts K and V of other origin at positions `from..` of a sequence with these blocks: what
+    /// [`read_kv`](crate::device::Device::read_kv) of a device gave.
+    pub fn write(
+        &mut self,
+        layer: usize,
+        blocks: &[u32],
+        from: u32,
+        values: &[Vec<u16>; 2],
+    ) -> Result<(), DeviceError> {
+        let len = self.row_len();
+        let count = values[0].len() / len;
+        require(values.iter().all(|v| v.len() == count * len), || {
+            let sizes = values.each_ref().map(Vec::len);
+            format!("write_kv: {sizes:?} values for rows of {len}")
+        })?;
+        self.check("write_kv", layer, blocks, from as usize + count)?;
+        for i in 0..count {
+            let to = self.row(layer, blocks, from as usize + i);
+            let row = i * len..(i + 1) * len;
+            self.k[to.clone()].copy_from_slice(&values[0][row.clone()]);
+            self.v[to].copy_from_slice(&values[1][row]);
+        }
+        Ok(())
+    }
+
     /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
     pub(super) fn check(
         &self,

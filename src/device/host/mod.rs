@@ -30,6 +30,7 @@ use crate::contract::matrix_unit::Unit;
 use crate::contract::rope::RopeTable;
 use crate::contract::simd::{Simd, SimdPath};
 use crate::contract::{Contract, sampler};
+use crate::weights::Recipe;
 
 pub use kv::HostKv;
 pub use matrix::HostMatrix;
@@ -142,6 +143,14 @@ impl Device for Host {
 
     fn upload_matrix(&self, n: usize, k: usize, values: &[u16]) -> Result<HostMatrix, DeviceError> {
         HostMatrix::new(&self.unit, n, k, values)
+    }
+
+    fn make(&self, recipe: &Recipe) -> Result<Vec<u16>, DeviceError> {
+        Ok(recipe.values())
+    }
+
+    fn make_matrix(&self, recipe: &Recipe) -> Result<HostMatrix, DeviceError> {
+        HostMatrix::new(&self.unit, recipe.n(), recipe.k(), &recipe.values())
     }
 
     fn upload_rope(&self, table: &RopeTable) -> Result<RopeTable, DeviceError> {
@@ -279,5 +288,22 @@ impl Device for Host {
     fn read_t16(&mut self, x: &Vec<u16>, len: usize) -> Result<Vec<u16>, DeviceError> {
         require_len("read_t16", "x", x.len(), len)?;
         Ok(x[..len].to_vec())
+    }
+
+    fn read_matrix(&mut self, w: &HostMatrix) -> Result<Vec<u16>, DeviceError> {
+        Ok((0..w.n()).flat_map(|i| w.row(i)).collect())
+    }
+
+    fn read_kv(
+        &mut self,
+        layer: usize,
+        kv: &HostKv,
+        blocks: &[u32],
+        from: u32,
+        to: u32,
+    ) -> Result<[Vec<u16>; 2], DeviceError> {
+        kv.check("read_kv", layer, blocks, to as usize)?;
+        let rows = || (from..to).map(|p| kv.row(layer, blocks, p as usize));
+        Ok([kv.k(), kv.v()].map(|pool| rows().flat_map(|row| &pool[row]).copied().collect()))
     }
 }

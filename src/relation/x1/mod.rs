@@ -12,6 +12,7 @@ pub mod machine;
 mod rows;
 mod sampling;
 pub mod schedules;
+pub mod weights;
 
 use std::collections::BTreeMap;
 use std::fmt;

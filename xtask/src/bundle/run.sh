@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs Lockstep's GPU tests on a machine with an NVIDIA driver and NVRTC, and no Rust toolchain.
 #
-#   ./run.sh            env, then quick X1, then the relations on host and GPU
+#   ./run.sh            env, quick X1, the relations on host and GPU, SmolLM2 if its file is there
 #   ./run.sh env        what is there
 #   ./run.sh x1 [ARGS]  host against GPU, bit for bit; see the variables below
 #   ./run.sh relations [ARGS]
+#   ./run.sh real_model [ARGS]  SmolLM2: its file here, or named by LOCKSTEP_SMOLLM2
 #   ./run.sh lockstep ARGS...
 #
 # NVRTC: a folder with libnvrtc.so.12 or .13 in LOCKSTEP_NVRTC, or any usual place.
@@ -15,6 +16,10 @@ cd "$here" || exit 2
 
 export LOCKSTEP_REQUIRE_GPU="${LOCKSTEP_REQUIRE_GPU:-1}"
 export LOCKSTEP_REGRESSIONS="${LOCKSTEP_REGRESSIONS:-$here/tests/regressions}"
+export LOCKSTEP_DATA="${LOCKSTEP_DATA:-$here/tests/data}"
+export LOCKSTEP_SMOLLM2="${LOCKSTEP_SMOLLM2:-$here/smollm2-135m-instruct.gguf}"
+# As many queues as executions at once: each has a stream of its own.
+export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 
 # The first folder that holds NVRTC; nothing if the loader finds it by itself.
@@ -59,7 +64,7 @@ run() {
 
 case "${1:-all}" in
 env) run ./lockstep env ;;
-x1 | relations | lockstep)
+x1 | relations | real_model | lockstep)
     program="$1"
     shift
     run "./$program" "$@"
@@ -68,6 +73,7 @@ all)
     run ./lockstep env
     run ./x1
     run ./relations
+    if [ -e "$LOCKSTEP_SMOLLM2" ]; then run ./real_model; fi
     ;;
 *)
     sed -n '2,12p' "${BASH_SOURCE[0]}" >&2
