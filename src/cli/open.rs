@@ -19,7 +19,7 @@ const PROMPTS_BYTES_MAX: u64 = 16 << 20;
 /// Which model, as what, where.
 #[derive(Args, Debug, Clone)]
 pub(super) struct ModelArguments {
-    /// Preset (tiny, small), a GGUF file, or a folder with safetensors and config.json.
+    /// Preset (tiny, small, qwen3-0.6b, qwen3-8b), a GGUF file, or a folder with safetensors and config.json.
     #[arg(long, default_value = "tiny", value_name = "PRESET|PATH")]
     pub(super) model: String,
     /// Storage dtype: bf16 or f16. Presets default to bf16, files to what they hold.
