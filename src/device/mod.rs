@@ -8,6 +8,7 @@
 //! Shapes are row-major. `m` is the number of rows (tokens) of a step. 16-bit buffers hold raw bits of
 //! the contract's dtype.
 
+mod checks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod host;

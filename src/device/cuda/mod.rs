@@ -21,6 +21,7 @@ mod weights;
 
 use std::sync::Arc;
 
+use super::checks::{require, require_len};
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, GpuFacts, Heads, KvDigest,
     KvShape, Layout, NormLaunch, QkNorm, SampleRow, VariantCounts,
@@ -103,38 +104,6 @@ impl CudaKv {
         }
         Ok(read)
     }
-
-    /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
-    fn check(
-        &self,
-        operator: &str,
-        layer: usize,
-        blocks: &[u32],
-        end: usize,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape;
-        require(layer < shape.layers, || {
-            format!("{operator}: layer {layer} of a pool of {} layers", shape.layers)
-        })?;
-        let needed = end.div_ceil(shape.block_size);
-        require(blocks.len() >= needed, || {
-            format!("{operator}: {} blocks for {end} positions, {needed} needed", blocks.len())
-        })?;
-        let stray = blocks[..needed].iter().find(|b| **b as usize >= shape.blocks);
-        require(stray.is_none(), || {
-            format!("{operator}: block {stray:?} of a pool of {} blocks", shape.blocks)
-        })
-    }
-}
-
-/// Refuses a launch unless `condition` holds.
-fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
-    if condition { Ok(()) } else { Err(DeviceError::Launch(what())) }
-}
-
-/// Refuses a launch whose buffer is shorter than `len`.
-fn require_len(operator: &str, buffer: &str, have: usize, len: usize) -> Result<(), DeviceError> {
-    require(have >= len, || format!("{operator}: {buffer} holds {have} elements, {len} needed"))
 }
 
 impl Cuda {
@@ -398,7 +367,7 @@ impl Device for Cuda {
         from: u32,
         to: u32,
     ) -> Result<[Vec<u16>; 2], DeviceError> {
-        kv.check("read_kv", layer, blocks, to as usize)?;
+        kv.shape.check("read_kv", layer, blocks, to as usize)?;
         kv.read(&self.context, layer, blocks, from..to)
     }
 }

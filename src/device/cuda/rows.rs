@@ -222,7 +222,7 @@ impl Cuda {
         to: u32,
     ) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
         for layer in layers.clone() {
-            kv.check("digest_kv", layer, blocks, to as usize)?;
+            kv.shape.check("digest_kv", layer, blocks, to as usize)?;
         }
         let positions = to.saturating_sub(from) as usize;
         if positions == 0 || layers.is_empty() {
@@ -293,7 +293,7 @@ pub(super) fn check_layout(
     })?;
     for s in &layout.sequences {
         require(s.len > 0, || format!("{operator}: a sequence without rows"))?;
-        kv.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
+        kv.shape.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(super) fn digest_kv(
     blocks: &[u32],
     positions: Range<u32>,
 ) -> Result<Vec<KvDigest>, DeviceError> {
-    kv.check("digest_kv", layer, blocks, positions.end as usize)?;
+    kv.shape().check("digest_kv", layer, blocks, positions.end as usize)?;
     Ok(positions
         .map(|position| {
             let row = kv.row(layer, blocks, position as usize);

@@ -96,7 +96,7 @@ impl HostKv {
             let sizes = values.each_ref().map(Vec::len);
             format!("write_kv: {sizes:?} values for rows of {len}")
         })?;
-        self.check("write_kv", layer, blocks, from as usize + count)?;
+        self.shape.check("write_kv", layer, blocks, from as usize + count)?;
         for i in 0..count {
             let to = self.row(layer, blocks, from as usize + i);
             let row = i * len..(i + 1) * len;
@@ -104,27 +104,5 @@ impl HostKv {
             self.v[to].copy_from_slice(&values[1][row]);
         }
         Ok(())
-    }
-
-    /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
-    pub(super) fn check(
-        &self,
-        operator: &str,
-        layer: usize,
-        blocks: &[u32],
-        end: usize,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape;
-        require(layer < shape.layers, || {
-            format!("{operator}: layer {layer} of a pool of {} layers", shape.layers)
-        })?;
-        let needed = end.div_ceil(shape.block_size);
-        require(blocks.len() >= needed, || {
-            format!("{operator}: {} blocks for {end} positions, {needed} needed", blocks.len())
-        })?;
-        let stray = blocks[..needed].iter().find(|b| **b as usize >= shape.blocks);
-        require(stray.is_none(), || {
-            format!("{operator}: block {stray:?} of a pool of {} blocks", shape.blocks)
-        })
     }
 }

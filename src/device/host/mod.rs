@@ -22,6 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use super::checks::{require, require_len};
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
     NormLaunch, QkNorm, SampleRow, VariantCounts,
@@ -82,16 +83,6 @@ impl Host {
             sampler: sampler::Scratch::default(),
         }
     }
-}
-
-/// Refuses a launch unless `condition` holds.
-fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
-    if condition { Ok(()) } else { Err(DeviceError::Launch(what())) }
-}
-
-/// Refuses a launch whose buffer is shorter than `len`.
-fn require_len(operator: &str, buffer: &str, have: usize, len: usize) -> Result<(), DeviceError> {
-    require(have >= len, || format!("{operator}: {buffer} holds {have} elements, {len} needed"))
 }
 
 /// A vector of `len` copies, or [`DeviceError::OutOfMemory`].
@@ -302,7 +293,7 @@ impl Device for Host {
         from: u32,
         to: u32,
     ) -> Result<[Vec<u16>; 2], DeviceError> {
-        kv.check("read_kv", layer, blocks, to as usize)?;
+        kv.shape().check("read_kv", layer, blocks, to as usize)?;
         let rows = || (from..to).map(|p| kv.row(layer, blocks, p as usize));
         Ok([kv.k(), kv.v()].map(|pool| rows().flat_map(|row| &pool[row]).copied().collect()))
     }

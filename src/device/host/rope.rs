@@ -55,7 +55,7 @@ pub(super) fn check_layout(
         format!("{operator}: {heads:?}, blocks of {size}, in a pool of {shape:?}")
     })?;
     for s in &layout.sequences {
-        kv.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
+        kv.shape().check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
     }
     Ok(())
 }

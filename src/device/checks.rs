@@ -1,0 +1,42 @@
+//! Refusals that the devices share: a launch that can't be honoured is an error, never a fallback.
+
+use super::{DeviceError, KvShape};
+
+/// Refuses a launch unless `condition` holds.
+pub(super) fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
+    if condition { Ok(()) } else { Err(DeviceError::Launch(what())) }
+}
+
+/// Refuses a launch whose buffer is shorter than `len`.
+pub(super) fn require_len(
+    operator: &str,
+    buffer: &str,
+    have: usize,
+    len: usize,
+) -> Result<(), DeviceError> {
+    require(have >= len, || format!("{operator}: {buffer} holds {have} elements, {len} needed"))
+}
+
+impl KvShape {
+    /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
+    pub(super) fn check(
+        self,
+        operator: &str,
+        layer: usize,
+        blocks: &[u32],
+        end: usize,
+    ) -> Result<(), DeviceError> {
+        let shape = self;
+        require(layer < shape.layers, || {
+            format!("{operator}: layer {layer} of a pool of {} layers", shape.layers)
+        })?;
+        let needed = end.div_ceil(shape.block_size);
+        require(blocks.len() >= needed, || {
+            format!("{operator}: {} blocks for {end} positions, {needed} needed", blocks.len())
+        })?;
+        let stray = blocks[..needed].iter().find(|b| **b as usize >= shape.blocks);
+        require(stray.is_none(), || {
+            format!("{operator}: block {stray:?} of a pool of {} blocks", shape.blocks)
+        })
+    }
+}
