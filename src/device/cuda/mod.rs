@@ -20,6 +20,7 @@ mod rows;
 mod sampling;
 mod weights;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -163,6 +164,10 @@ impl Device for Cuda {
 
     fn watch(&mut self, on: bool) {
         self.switch_log(on);
+    }
+
+    fn keep(&mut self, entries: &BTreeSet<usize>) {
+        self.keep_entries(entries);
     }
 
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
