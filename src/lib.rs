@@ -57,6 +57,7 @@ pub mod fixture;
 pub mod harness;
 pub mod input;
 pub mod record;
+pub mod reference;
 pub mod relation;
 pub mod schedule;
 pub mod schema;
