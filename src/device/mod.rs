@@ -11,6 +11,7 @@
 mod checks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod hash;
 pub mod host;
 
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ pub trait Device: Sized {
     /// Paged KV pool, all layers.
     type Kv: Send;
 
-    /// Name as on the command line: `host`, `cuda`.
+    /// Name as on the command line: `host`, `cuda`, `hash`.
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;

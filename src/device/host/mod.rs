@@ -10,7 +10,7 @@ mod digest;
 mod embed;
 mod gemm;
 mod kv;
-mod logprobs;
+pub(super) mod logprobs;
 mod matrix;
 mod norm;
 mod rope;

@@ -1,0 +1,58 @@
+//! The paged KV pool: one hash an entry.
+
+use super::mix::POISON;
+use crate::device::KvShape;
+
+/// K and V of all layers, `[layer][block][slot]`: one hash stands for both, over all kv heads.
+#[derive(Clone, Debug)]
+pub struct HashKv {
+    shape: KvShape,
+    entries: Vec<u64>,
+}
+
+impl HashKv {
+    /// A pool with nothing written.
+    pub(super) fn new(shape: KvShape) -> HashKv {
+        let entries = shape.layers * shape.blocks * shape.block_size;
+        HashKv { shape, entries: vec![POISON; entries] }
+    }
+
+    /// Shape of the pool.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Slots of a block.
+    pub(super) fn block(&self, layer: usize, block: u32) -> &[u64] {
+        let first = self.first(layer, block);
+        &self.entries[first..first + self.shape.block_size]
+    }
+
+    /// The same, to write.
+    pub(super) fn block_mut(&mut self, layer: usize, block: u32) -> &mut [u64] {
+        let first = self.first(layer, block);
+        &mut self.entries[first..first + self.shape.block_size]
+    }
+
+    fn first(&self, layer: usize, block: u32) -> usize {
+        (layer * self.shape.blocks + block as usize) * self.shape.block_size
+    }
+
+    /// Entries of positions `from..to` under a block table that was checked to cover them.
+    pub(super) fn entries(
+        &self,
+        layer: usize,
+        blocks: &[u32],
+        from: usize,
+        to: usize,
+    ) -> impl Iterator<Item = u64> {
+        let size = self.shape.block_size;
+        let first = from / size;
+        let last = to.div_ceil(size).max(first);
+        blocks[first..last]
+            .iter()
+            .flat_map(move |block| self.block(layer, *block).iter().copied())
+            .skip(from - first * size)
+            .take(to.saturating_sub(from))
+    }
+}
