@@ -7,8 +7,7 @@ pub(super) const POISON: u64 = u64::MAX;
 /// Both halves of a product: changes of either operand, and their exchange, show in every bit.
 #[inline(always)]
 fn blend(a: u64, b: u64) -> u64 {
-    let product =
-        u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
+    let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd6e8_feb8_6659_fd93);
     product as u64 ^ (product >> 64) as u64
 }
 

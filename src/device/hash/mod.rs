@@ -287,7 +287,8 @@ impl Device for Hash {
         let q = q.rows_mut(m);
         let mut row = 0;
         for sequence in &layout.sequences {
-            let (mut position, end) = (sequence.start as usize, (sequence.start + sequence.len) as usize);
+            let (mut position, end) =
+                (sequence.start as usize, (sequence.start + sequence.len) as usize);
             while position < end {
                 let slots = kv.block_mut(layer, sequence.blocks[position / size]);
                 let from = position % size;
@@ -448,10 +449,8 @@ impl Device for Hash {
         to: u32,
     ) -> Result<Vec<KvDigest>, DeviceError> {
         kv.shape().check("digest_kv", layer, blocks, to as usize)?;
-        let digest = |entry| KvDigest {
-            k: mix(entry, operator::KEY),
-            v: mix(entry, operator::VALUE),
-        };
+        let digest =
+            |entry| KvDigest { k: mix(entry, operator::KEY), v: mix(entry, operator::VALUE) };
         Ok(kv.entries(layer, blocks, from as usize, to as usize).map(digest).collect())
     }
 
