@@ -2,6 +2,7 @@
 
 use crate::device::{Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow};
 use crate::record::KvDigest;
+use crate::record::sites::Site;
 
 use super::model::DeviceModel;
 use super::plan::StepPlan;
@@ -12,6 +13,15 @@ pub(super) struct Forward<'m, D: Device> {
     pub(super) device: D,
     pub(super) kv: D::Kv,
     workspace: Option<Workspace<D>>,
+}
+
+/// Digests of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowDigests {
+    /// Of the logits.
+    pub logits: u64,
+    /// Of each operator's f32 results before they are rounded, in the order of [sites](Site).
+    pub sites: Vec<u64>,
 }
 
 /// Activation buffers for up to `rows` rows.
@@ -34,7 +44,8 @@ impl<'m, D: Device> Forward<'m, D> {
         blocks: usize,
         block_size: usize,
     ) -> Result<Forward<'m, D>, DeviceError> {
-        let device = model.device.fresh();
+        let mut device = model.device.fresh();
+        device.watch(true);
         let kv = device.alloc_kv(KvShape {
             layers: model.config.layers,
             blocks,
@@ -45,13 +56,13 @@ impl<'m, D: Device> Forward<'m, D> {
         Ok(Forward { model, device, kv, workspace: None })
     }
 
-    /// Computes the rows of `layout`, leaves their logits in the workspace and returns a digest of each row.
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row.
     pub(super) fn step(
         &mut self,
         plan: &StepPlan,
         layout: &Layout,
         tokens: &[u32],
-    ) -> Result<Vec<u64>, DeviceError> {
+    ) -> Result<Vec<RowDigests>, DeviceError> {
         let m = layout.rows();
         assert_eq!(tokens.len(), m, "one token a row");
         let model = self.model;
@@ -88,7 +99,15 @@ impl<'m, D: Device> Forward<'m, D> {
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
         d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
-        d.digest_rows(m, config.vocab, &w.logits)
+        let logits = d.digest_rows(m, config.vocab, &w.logits)?;
+        let log = d.take_log()?;
+        let sites = Site::count(config.layers);
+        assert_eq!(log.len(), sites, "one entry of the log a site");
+        let row = |(r, logits)| {
+            let sites = log.iter().map(|entry| entry.digests[r]).collect();
+            RowDigests { logits, sites }
+        };
+        Ok(logits.into_iter().enumerate().map(row).collect())
     }
 
     /// Draws from rows of the last step's logits.

@@ -26,6 +26,7 @@ use crate::workload::Workload;
 use crate::world::World;
 
 use forward::Forward;
+pub use forward::RowDigests;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
@@ -242,19 +243,19 @@ impl<D: Device> Engine<'_, D> {
             .copied()
             .collect();
         let plan = self.planner.plan(tokens.len(), step.len());
-        let logits = self.forward.step(&plan, &layout, &tokens)?;
-        self.observe(step, &logits)?;
+        let digests = self.forward.step(&plan, &layout, &tokens)?;
+        self.hash_step(step, &digests);
+        self.observe(step, digests)?;
         let draws = self.draws(step);
         let drawn = self.draw(&draws)?;
         self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &logits);
         self.scheduler.commit(step, &drawn);
         self.read_kv()
     }
 
-    /// Records the logits of every row.
-    fn observe(&mut self, step: &[Slice], logits: &[u64]) -> Result<(), EngineError> {
-        let mut row = 0;
+    /// Records the bits of every row.
+    fn observe(&mut self, step: &[Slice], digests: Vec<RowDigests>) -> Result<(), EngineError> {
+        let mut digests = digests.into_iter().enumerate();
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
             let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
@@ -262,10 +263,12 @@ impl<D: Device> Engine<'_, D> {
             output.shared_steps += u64::from(step.len() > 1);
             for position in slice.start..slice.start + slice.len {
                 let position = position as u32;
+                let (row, digests) = digests.next().expect("digests of each row");
                 output.positions.push(PositionBits {
                     residency: sequence.residency,
                     position,
-                    logits: logits[row],
+                    logits: digests.logits,
+                    sites: digests.sites,
                 });
                 if self.capture == Some(Capture { uid: sequence.uid, position }) {
                     output.captured.push(CapturedRow {
@@ -273,7 +276,6 @@ impl<D: Device> Engine<'_, D> {
                         logits: self.forward.logits(row)?,
                     });
                 }
-                row += 1;
             }
         }
         Ok(())
@@ -347,7 +349,7 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], logits: &[u64]) {
+    fn hash_step(&mut self, step: &[Slice], digests: &[RowDigests]) {
         self.hasher.tag("step");
         for slice in step {
             let uid = self.scheduler.sequences[slice.index].uid;
@@ -356,7 +358,11 @@ impl<D: Device> Engine<'_, D> {
             self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
         }
         self.hasher.tag("logits");
-        self.hasher.list(logits.iter().copied());
+        self.hasher.list(digests.iter().map(|d| d.logits));
+        self.hasher.tag("sites");
+        for row in digests {
+            self.hasher.list(row.sites.iter().copied());
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests",
             r.relation.id,
             r.cases,
             r.held,
@@ -35,7 +35,8 @@ pub fn table(report: &Report) -> String {
             r.inapplicable,
             r.missed.len(),
             r.compared.positions,
-            r.compared.kv
+            r.compared.kv,
+            r.compared.sites
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");

@@ -5,7 +5,8 @@ use crate::schedule::ActKind;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 
-use super::{Compared, Executions, Judgement, Relation, Spread, compare};
+use super::compare::{self, Reports};
+use super::{Compared, Executions, Judgement, Relation, Spread};
 
 /// Any partition of a prefill into chunks.
 pub(super) static CHUNK: Relation = Relation {
@@ -121,7 +122,7 @@ pub(super) fn equal_to_canonical(
     if uids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let kv = executions.subject().capabilities().kv;
+    let reports = Reports::of(&executions.subject().capabilities());
     let mut total = Compared::default();
     let mut undecided = false;
     for &uid in uids {
@@ -131,12 +132,13 @@ pub(super) fn equal_to_canonical(
             let detail = format!("the engine reported no output for request {uid}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        match compare::outputs(uid, got, expected, kv) {
+        match compare::outputs(uid, got, expected, reports) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
+                total.sites += compared.sites;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

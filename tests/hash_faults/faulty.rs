@@ -5,7 +5,7 @@ use lockstep::contract::rope::RopeTable;
 use lockstep::device::hash::{Hash, HashBuffer, HashKv, HashMatrix};
 use lockstep::device::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
-    NormLaunch, QkNorm, SampleRow, Sequence, VariantCounts,
+    LoggedRows, NormLaunch, QkNorm, SampleRow, Sequence, VariantCounts,
 };
 use lockstep::weights::Recipe;
 
@@ -112,6 +112,12 @@ impl Device for Faulty {
     fn fresh(&self) -> Faulty {
         Faulty { inner: self.inner.fresh(), fault: self.fault, before: None }
     }
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
+        self.inner.take_log()
+    }
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
         self.inner.counts()
     }
@@ -166,11 +172,11 @@ impl Device for Faulty {
         eps: f32,
         x: &mut HashBuffer,
     ) -> Result<(), DeviceError> {
+        self.inner.rmsnorm(launch, m, n, h, weight, eps, x)?;
         if self.has(Fault::NormSkipped) && launch.fused {
             x.clone_from(h);
-            return Ok(());
         }
-        self.inner.rmsnorm(launch, m, n, h, weight, eps, x)
+        Ok(())
     }
 
     fn gemm(
@@ -182,8 +188,8 @@ impl Device for Faulty {
         out: GemmOutput<'_, Faulty>,
     ) -> Result<(), DeviceError> {
         let out = match out {
-            GemmOutput::Residual(_) if self.has(Fault::ResidualLost) && (5..9).contains(&m) => {
-                return Ok(());
+            GemmOutput::Residual(h) if self.has(Fault::ResidualLost) && (5..9).contains(&m) => {
+                return self.inner.gemm(launch, m, x, w, GemmOutput::Residual(&mut h.clone()));
             }
             GemmOutput::Round(y) => GemmOutput::Round(y),
             GemmOutput::Residual(h) => GemmOutput::Residual(h),
@@ -210,20 +216,21 @@ impl Device for Faulty {
         match self.fault {
             Some(Fault::StaleReads) => self.before = Some(kv.clone()),
             Some(Fault::WriteLost) if layout.sequences.len() > 1 => {
-                // All is written as it should be, then what the last sequence wrote is put back.
+                // Another instance writes what the others write; q is everyone's.
                 let mut others = kv.clone();
                 let mut first = layout.clone();
                 first.sequences.pop();
-                let full = (norm.as_ref().map(|n| (n.q, n.k, n.eps)), q.clone());
-                let again = full.0.map(|(q, k, eps)| QkNorm { q, k, eps });
-                self.inner.rope_and_store(
+                let again = norm.as_ref().map(|n| QkNorm { q: n.q, k: n.k, eps: n.eps });
+                let mut spare = self.inner.fresh();
+                let unused = &mut q.clone();
+                spare.rope_and_store(
                     layer,
                     heads,
                     &first,
                     qkv,
                     again,
                     rope,
-                    &mut full.1.clone(),
+                    unused,
                     &mut others,
                 )?;
                 let mut lost = kv.clone();
@@ -298,7 +305,7 @@ impl Device for Faulty {
         z: &mut HashBuffer,
     ) -> Result<(), DeviceError> {
         if self.has(Fault::ActivationSkipped) && m >= 9 {
-            return Ok(());
+            return self.inner.swiglu(m, f, gate_up, &mut z.clone());
         }
         self.inner.swiglu(m, f, gate_up, z)
     }

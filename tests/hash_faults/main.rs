@@ -4,7 +4,6 @@
 mod faulty;
 
 use lockstep::contract::{MatrixUnit, Mode};
-use lockstep::device::Device;
 use lockstep::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use lockstep::fixture::Fixture;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};

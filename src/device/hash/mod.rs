@@ -23,7 +23,7 @@ use super::checks::{require, require_len};
 use super::host::logprobs;
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
-    NormLaunch, QkNorm, RowTile, SampleRow, Splits, VariantCounts,
+    LoggedRows, NormLaunch, QkNorm, RowTile, SampleRow, Splits, VariantCounts,
 };
 use crate::contract::rope::RopeTable;
 use crate::contract::simd::{Simd, SimdPath};
@@ -42,6 +42,8 @@ pub struct Hash {
     contract: Arc<Contract>,
     simd: Simd,
     counts: VariantCounts,
+    /// While it is switched on.
+    log: Option<Vec<LoggedRows>>,
     logits: Vec<f32>,
     logprobs: logprobs::Scratch,
     sampler: sampler::Scratch,
@@ -58,9 +60,17 @@ impl Hash {
             contract,
             simd,
             counts: VariantCounts::default(),
+            log: None,
             logits: Vec::new(),
             logprobs: logprobs::Scratch::default(),
             sampler: sampler::Scratch::default(),
+        }
+    }
+
+    /// Appends rows to the log if it is on: their hashes are their digests.
+    fn note(&mut self, width: usize, rows: &[u64]) {
+        if let Some(log) = &mut self.log {
+            log.push(LoggedRows { width, digests: rows.to_vec() });
         }
     }
 
@@ -145,6 +155,14 @@ impl Device for Hash {
         Hash::assemble(Arc::clone(&self.contract), self.simd)
     }
 
+    fn watch(&mut self, on: bool) {
+        self.log = on.then(Vec::new);
+    }
+
+    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
+        Ok(self.log.as_mut().map(std::mem::take).unwrap_or_default())
+    }
+
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
         Ok(self.counts.clone())
     }
@@ -205,6 +223,7 @@ impl Device for Hash {
             })?;
             *h = mix(token.into(), tag);
         }
+        self.note(embedding.k, h.rows_mut(tokens.len()));
         Ok(())
     }
 
@@ -231,6 +250,7 @@ impl Device for Hash {
         for (h, x) in h.rows(m).zip(x.rows_mut(m)) {
             *x = mix(h, tag);
         }
+        self.note(n, x.rows_mut(m));
         let counts = &mut self.counts;
         *if launch.fused { &mut counts.norm_fused } else { &mut counts.norm_plain } += 1;
         Ok(())
@@ -250,14 +270,18 @@ impl Device for Hash {
         if launch.cuts[..] != w.cuts[..] {
             tag = fold(tag, launch.cuts.iter().map(|c| u64::from(*c)));
         }
-        let (adds, y) = match out {
-            GemmOutput::Residual(h) => (true, h),
-            GemmOutput::Round(y) | GemmOutput::Store(y) => (false, y),
+        let (adds, logged, y) = match out {
+            GemmOutput::Residual(h) => (true, true, h),
+            GemmOutput::Round(y) => (false, true, y),
+            GemmOutput::Store(y) => (false, false, y),
         };
         require_len("gemm", "output", y.len(), m * w.n)?;
         for (x, y) in x.rows(m).zip(y.rows_mut(m)) {
             let product = mix(x, tag);
             *y = if adds { mix(*y, mix(product, operator::RESIDUAL)) } else { product };
+        }
+        if logged {
+            self.note(w.n, y.rows_mut(m));
         }
         self.count_gemm(launch);
         Ok(())
@@ -285,6 +309,7 @@ impl Device for Hash {
         let norm = norm.map_or(operator::QUERY, |norm| mix(norm.q.tag(), norm.k.tag()));
         let size = layout.block_size as usize;
         let q = q.rows_mut(m);
+        let mut stored = Vec::with_capacity(m);
         let mut row = 0;
         for sequence in &layout.sequences {
             let (mut position, end) =
@@ -297,10 +322,15 @@ impl Device for Hash {
                     let place = (layer as u64) << 32 | position as u64;
                     let value = mix(qkv.row(row), mix(place, norm));
                     *slot = value;
+                    stored.push(value);
                     q[row] = mix(value, operator::QUERY);
                     (row, position) = (row + 1, position + 1);
                 }
             }
+        }
+        self.note(heads.q * heads.dim, q);
+        if let Some(log) = &mut self.log {
+            log.push(LoggedRows { width: heads.kv * heads.dim, digests: stored });
         }
         Ok(())
     }
@@ -355,6 +385,7 @@ impl Device for Hash {
                 }
             }
         }
+        self.note(heads.q * heads.dim, out);
         Ok(())
     }
 
@@ -370,6 +401,7 @@ impl Device for Hash {
         for (x, z) in gate_up.rows(m).zip(z.rows_mut(m)) {
             *z = mix(x, operator::SWIGLU);
         }
+        self.note(f, z.rows_mut(m));
         Ok(())
     }
 

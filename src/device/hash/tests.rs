@@ -1,5 +1,5 @@
-use super::*;
 use super::mix::POISON;
+use super::*;
 use crate::contract::sampler::SamplerParams;
 use crate::contract::{Constants, Dtype, MatrixUnit};
 use crate::device::Sequence;
