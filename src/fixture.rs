@@ -169,6 +169,7 @@ where
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            swap_blocks: 0,
         }
     }
 

@@ -1,30 +1,44 @@
 //! Admission: who becomes resident, and with which cached blocks.
 
-use crate::record::{KvMoment, Sentinel};
+use crate::record::{Inert, KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
-use super::scheduler::{KvRead, Scheduler};
+use super::scheduler::Scheduler;
 use super::sequence::State;
+use crate::workload::SampleId;
 
 impl Scheduler {
     /// Admits waiting sequences, oldest first, until one does not fit.
     pub(super) fn admit(&mut self) {
         for i in self.by_priority() {
             let sequence = &self.sequences[i];
-            if sequence.state != State::Waiting || sequence.offer_at > self.boundary {
+            let waits = matches!(sequence.state, State::Waiting | State::Swapped);
+            if !waits || sequence.offer_at > self.boundary {
                 continue;
             }
             let tokens = sequence.tokens.len();
+            if sequence.state == State::Swapped {
+                // Its K and V come back whole; nothing of it is looked up.
+                if tokens.div_ceil(self.block_size) > self.pool.available() {
+                    return;
+                }
+                self.offer(i, Vec::new());
+                continue;
+            }
             // One token at least is computed, for its logits.
             let limit = if self.prefix_cache { (tokens - 1) / self.block_size } else { 0 };
-            let found = self.index.lookup(&sequence.tokens, self.block_size, limit);
+            let found =
+                self.index.lookup(sequence.namespace, &sequence.tokens, self.block_size, limit);
             let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
             let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
             if needed + unused > self.pool.available() {
                 return;
             }
             self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
+            if found.kept_apart {
+                self.sentinels.hit(Sentinel::NamespaceKeptApart);
+            }
             self.offer(i, found.blocks);
         }
     }
@@ -33,23 +47,45 @@ impl Scheduler {
     fn offer(&mut self, i: usize, mut cached: Vec<BlockId>) {
         let sequence = &mut self.sequences[i];
         sequence.offers += 1;
-        let (uid, n) = (sequence.uid, sequence.offers);
+        let (id, n) = (sequence.id, sequence.offers);
         let due = |mark| mark == Mark::Offer { n };
-        if let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hold { .. })) {
+        if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
+            self.deviations.settle(taken, true);
+            self.abort(i);
+            return self.void_offer(id, n);
+        }
+        if let Some(taken) = self.deviations.take(id, due, |act| matches!(act, Act::Hold { .. })) {
             let steps = taken.act.delay();
             self.deviations.settle(taken, steps > 0);
             if steps > 0 {
                 sequence.offer_at = self.boundary + steps;
                 self.sentinels.hit(Sentinel::AdmitRefused);
-                // This offer is gone, and with it what else was meant for it.
-                while let Some(taken) = self.deviations.take(uid, due, |_| true) {
-                    self.deviations.overtake(taken);
+                return self.void_offer(id, n);
+            }
+        }
+        if sequence.state == State::Swapped {
+            self.swap_in(i);
+            return self.void_offer(id, n);
+        }
+        if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Fork) {
+            match self.forkable(i) {
+                None => self.deviations.fail(taken, Inert::NoSibling),
+                // The prefix lookup found just that.
+                Some(forked)
+                    if forked.blocks == cached
+                        && forked.positions.is_multiple_of(self.block_size) =>
+                {
+                    self.deviations.settle(taken, false);
                 }
-                return;
+                Some(forked) => {
+                    self.deviations.settle(taken, true);
+                    self.fork(i, forked);
+                    return self.void_offer(id, n);
+                }
             }
         }
         let findable = cached.len();
-        while let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
+        while let Some(taken) = self.deviations.take(id, due, |act| matches!(act, Act::Hit { .. }))
         {
             if let Act::Hit { at_most } = taken.act {
                 let trims = (at_most as usize) < cached.len();
@@ -58,6 +94,14 @@ impl Scheduler {
             }
         }
         self.attach(i, &cached, findable);
+    }
+
+    /// What else was meant for this offer has nothing to act on.
+    fn void_offer(&mut self, id: SampleId, n: u32) {
+        let due = |mark| mark == Mark::Offer { n };
+        while let Some(taken) = self.deviations.take(id, due, |_| true) {
+            self.deviations.overtake(taken);
+        }
     }
 
     fn attach(&mut self, i: usize, cached: &[BlockId], findable: usize) {
@@ -70,12 +114,6 @@ impl Scheduler {
         sequence.blocks = cached.to_vec();
         sequence.computed = cached.len() * self.block_size;
         sequence.indexed = cached.len();
-        sequence.residency += 1;
-        sequence.state = State::Running;
-        sequence.step_at = self.boundary;
-        if sequence.residency > 1 {
-            self.sentinels.hit(Sentinel::Resume);
-        }
         if cached.len() < findable && cached.is_empty() {
             self.sentinels.hit(Sentinel::HitRefused);
         }
@@ -87,13 +125,7 @@ impl Scheduler {
             } else {
                 Sentinel::HitPartial
             });
-            self.reads.push(KvRead {
-                uid: sequence.uid,
-                residency: sequence.residency,
-                moment: KvMoment::Attached,
-                blocks: sequence.blocks.clone(),
-                positions: sequence.computed,
-            });
         }
+        self.reside(i, KvMoment::Attached);
     }
 }
