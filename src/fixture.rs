@@ -169,6 +169,8 @@ where
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 

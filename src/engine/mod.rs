@@ -6,8 +6,10 @@
 mod admission;
 mod blocks;
 mod deviations;
+mod flights;
 mod forward;
 mod model;
+mod padding;
 pub mod plan;
 mod prefix;
 mod rows;
@@ -25,11 +27,12 @@ use crate::schedule::Schedule;
 use crate::workload::Workload;
 use crate::world::World;
 
+use blocks::BlockId;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
-use scheduler::{Granules, KvRead, Scheduler, Slice};
+use scheduler::{Deed, Granules, KvRead, Scheduler, Slice};
 use sequence::State;
 
 /// An execution could not be carried out, or broke an invariant of the engine.
@@ -123,6 +126,13 @@ pub fn check<D: Device>(
             world.pool_blocks, world.block_size
         ));
     }
+    let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
+    let bytes = rows * 4 * config.vocab as u64;
+    if bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
+        ));
+    }
     for r in &workload.requests {
         if let Some(token) = r.prompt.iter().find(|t| **t as usize >= model.config.vocab) {
             return bad(format!(
@@ -166,7 +176,8 @@ pub fn execute<D: Device>(
     run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
     let engine = Engine {
         scheduler,
-        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?,
+        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?
+            .with_poison(world.poison),
         planner: Planner::new(&model.config, &world.mode),
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
@@ -199,12 +210,16 @@ impl<D: Device> Engine<'_, D> {
             }
             boundaries += 1;
             let step = self.scheduler.boundary();
-            self.read_kv()?;
+            self.do_deeds()?;
             if step.is_empty() {
                 self.scheduler.skip_idle();
             } else {
-                self.launch(&step)?;
+                let padding = self.scheduler.pad(&step);
+                let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
+                let (logits, drawn) = self.launch(&step, tables, padding)?;
+                self.take_in(&step, &logits, &drawn)?;
             }
+            self.land()?;
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
         }
@@ -223,14 +238,21 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes a step, draws, and hands the results to the scheduler.
-    fn launch(&mut self, step: &[Slice]) -> Result<(), EngineError> {
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// and the draws.
+    fn launch(
+        &mut self,
+        step: &[Slice],
+        tables: Vec<Vec<BlockId>>,
+        padding: usize,
+    ) -> Result<(Vec<u64>, Vec<Option<u32>>), EngineError> {
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| SequenceRows {
-                    blocks: self.scheduler.blocks(slice).to_vec(),
+                .zip(tables)
+                .map(|(slice, blocks)| SequenceRows {
+                    blocks,
                     start: slice.start as u32,
                     len: slice.len as u32,
                 })
@@ -241,15 +263,44 @@ impl<D: Device> Engine<'_, D> {
             .flat_map(|s| &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len])
             .copied()
             .collect();
-        let plan = self.planner.plan(tokens.len(), step.len());
-        let logits = self.forward.step(&plan, &layout, &tokens)?;
-        self.observe(step, &logits)?;
+        let rows = tokens.len() + padding;
+        let plan = self.planner.plan(rows, step.len());
+        let logits = self.forward.step(&plan, &layout, &tokens, padding)?;
+        if padding > 0 {
+            self.run.sentinels.hit(Sentinel::PaddedStep);
+        }
         let draws = self.draws(step);
         let drawn = self.draw(&draws)?;
-        self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &logits);
-        self.scheduler.commit(step, &drawn);
-        self.read_kv()
+        self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
+        self.hash_step(step, &layout, padding, &logits);
+        Ok((logits, drawn))
+    }
+
+    /// Hands the results of a step to the scheduler.
+    fn take_in(
+        &mut self,
+        step: &[Slice],
+        logits: &[u64],
+        drawn: &[Option<u32>],
+    ) -> Result<(), EngineError> {
+        self.observe(step, logits)?;
+        self.scheduler.commit(step, drawn);
+        self.do_deeds()
+    }
+
+    /// Carries out the flights that land now, a launch each, with the block table that the flight was launched with.
+    fn land(&mut self) -> Result<(), EngineError> {
+        for flight in self.scheduler.landings() {
+            let step = std::slice::from_ref(&flight.slice);
+            let padding = self.scheduler.usual_padding(flight.slice.len);
+            let (logits, drawn) = self.launch(step, vec![flight.blocks.clone()], padding)?;
+            if self.scheduler.landed(&flight) {
+                self.take_in(step, &logits, &drawn)?;
+            } else {
+                self.do_deeds()?;
+            }
+        }
+        Ok(())
     }
 
     /// Records the logits of every row.
@@ -326,35 +377,48 @@ impl<D: Device> Engine<'_, D> {
         Ok(drawn)
     }
 
-    /// Reads back the K and V that the scheduler's decisions ask for.
-    fn read_kv(&mut self) -> Result<(), EngineError> {
-        for read in std::mem::take(&mut self.scheduler.reads) {
-            let KvRead { uid, residency, moment, blocks, positions } = read;
-            let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
-            self.hasher.tag("kv");
-            let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
-            self.hasher.list(flat.into_iter());
-            let output = self.run.outputs.get_mut(&uid).expect("one output a request");
-            output.kv_due += positions as u64;
-            output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
-                residency,
-                position: position as u32,
-                moment,
-                layers,
-            }));
+    /// Does to K and V what the scheduler's decisions ask for.
+    fn do_deeds(&mut self) -> Result<(), EngineError> {
+        for deed in std::mem::take(&mut self.scheduler.deeds) {
+            match deed {
+                Deed::Read(read) => self.read_kv(read)?,
+                Deed::Poison { block, used } => {
+                    self.forward.poison_block(block)?;
+                    if used {
+                        self.run.sentinels.hit(Sentinel::Poisoned);
+                    }
+                }
+            }
         }
         Ok(())
     }
 
+    fn read_kv(&mut self, read: KvRead) -> Result<(), EngineError> {
+        let KvRead { uid, residency, moment, blocks, positions } = read;
+        let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
+        self.hasher.tag("kv");
+        let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
+        self.hasher.list(flat.into_iter());
+        let output = self.run.outputs.get_mut(&uid).expect("one output a request");
+        output.kv_due += positions as u64;
+        output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
+            residency,
+            position: position as u32,
+            moment,
+            layers,
+        }));
+        Ok(())
+    }
+
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], logits: &[u64]) {
+    fn hash_step(&mut self, step: &[Slice], layout: &Layout, padding: usize, logits: &[u64]) {
         self.hasher.tag("step");
-        for slice in step {
+        for (slice, rows) in step.iter().zip(&layout.sequences) {
             let uid = self.scheduler.sequences[slice.index].uid;
             self.hasher.list([uid, slice.start as u64, slice.len as u64].into_iter());
-            let blocks = self.scheduler.blocks(slice);
-            self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
+            self.hasher.list(rows.blocks.iter().map(|b| u64::from(*b)));
         }
+        self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
         self.hasher.list(logits.iter().copied());
     }

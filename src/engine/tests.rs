@@ -31,6 +31,8 @@ fn bench(pool_blocks: u32) -> Bench {
         token_budget: None,
         prefix_cache: true,
         hash_bits: 64,
+        buckets: Vec::new(),
+        poison: false,
     };
     Bench { model: device, world }
 }
