@@ -170,6 +170,8 @@ where
             prefix_cache: true,
             hash_bits: 64,
             swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 

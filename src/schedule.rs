@@ -115,6 +115,29 @@ pub enum Act {
     Fork,
     /// At a `Computed` or an `Offer`: ends there, and gives back what it holds.
     Abort,
+    /// From a `Computed` or an `Offer` on: the next block allocated to it is this one of the free blocks (of the cached
+    /// ones, if none is free) instead of the first; the last one, if there are fewer.
+    Place {
+        /// Place in the pool's order, from 0.
+        nth: u32,
+    },
+    /// At an `Offer`: before the prefix lookup, the cached block that holds its own block of this index is evicted, if
+    /// nobody uses it.
+    Evict {
+        /// Index among the request's own blocks, from 0.
+        block: u32,
+    },
+    /// At a `Computed`: the step that it takes part in is padded to this many buckets above the one that holds it.
+    Bucket {
+        /// Buckets.
+        extra: u32,
+    },
+    /// At a `Computed`: the chunk launched in this step lands only this many boundaries later. Until then the request is
+    /// in no other step; for marks, its tokens count as computed.
+    Land {
+        /// Boundaries.
+        late: u32,
+    },
 }
 
 /// Names of the acts, in a fixed order, for counts.
@@ -143,11 +166,19 @@ pub enum ActKind {
     Fork,
     /// [`Act::Abort`]
     Abort,
+    /// [`Act::Place`]
+    Place,
+    /// [`Act::Evict`]
+    Evict,
+    /// [`Act::Bucket`]
+    Bucket,
+    /// [`Act::Land`]
+    Land,
 }
 
 impl ActKind {
     /// All kinds.
-    pub const ALL: [ActKind; 11] = [
+    pub const ALL: [ActKind; 15] = [
         ActKind::Arrive,
         ActKind::Hold,
         ActKind::Hit,
@@ -159,6 +190,10 @@ impl ActKind {
         ActKind::Swap,
         ActKind::Fork,
         ActKind::Abort,
+        ActKind::Place,
+        ActKind::Evict,
+        ActKind::Bucket,
+        ActKind::Land,
     ];
 
     /// Name in reports.
@@ -175,6 +210,10 @@ impl ActKind {
             ActKind::Swap => "swap",
             ActKind::Fork => "fork",
             ActKind::Abort => "abort",
+            ActKind::Place => "place",
+            ActKind::Evict => "evict",
+            ActKind::Bucket => "bucket",
+            ActKind::Land => "land",
         }
     }
 
@@ -199,6 +238,10 @@ impl Act {
             Act::Victim => ActKind::Victim,
             Act::Fork => ActKind::Fork,
             Act::Abort => ActKind::Abort,
+            Act::Place { .. } => ActKind::Place,
+            Act::Evict { .. } => ActKind::Evict,
+            Act::Bucket { .. } => ActKind::Bucket,
+            Act::Land { .. } => ActKind::Land,
         }
     }
 
@@ -207,12 +250,16 @@ impl Act {
         match self {
             Act::Arrive { steps } | Act::Hold { steps } | Act::Stall { steps } => steps.into(),
             Act::Preempt { away, .. } => away.into(),
+            Act::Land { late } => late.into(),
             Act::Hit { .. }
             | Act::Rank { .. }
             | Act::Cut { .. }
             | Act::Victim
             | Act::Fork
-            | Act::Abort => 0,
+            | Act::Abort
+            | Act::Place { .. }
+            | Act::Evict { .. }
+            | Act::Bucket { .. } => 0,
         }
     }
 }

@@ -125,6 +125,8 @@ impl Subject for Toy {
             prefix_cache: false,
             hash_bits: 64,
             swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 

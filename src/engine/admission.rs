@@ -4,6 +4,8 @@ use crate::record::{Inert, KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
+use super::deeds::Deed;
+use super::prefix::Lookup;
 use super::scheduler::Scheduler;
 use super::sequence::State;
 use crate::workload::SampleId;
@@ -26,10 +28,7 @@ impl Scheduler {
                 self.offer(i, Vec::new());
                 continue;
             }
-            // One token at least is computed, for its logits.
-            let limit = if self.prefix_cache { (tokens - 1) / self.block_size } else { 0 };
-            let found =
-                self.index.lookup(sequence.namespace, &sequence.tokens, self.block_size, limit);
+            let found = self.lookup(i);
             let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
             let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
             if needed + unused > self.pool.available() {
@@ -43,6 +42,13 @@ impl Scheduler {
         }
     }
 
+    /// What the prefix cache can serve of a sequence. One token at least is computed, for its logits.
+    fn lookup(&self, i: usize) -> Lookup {
+        let tokens = &self.sequences[i].tokens;
+        let limit = if self.prefix_cache { (tokens.len() - 1) / self.block_size } else { 0 };
+        self.index.lookup(self.sequences[i].namespace, tokens, self.block_size, limit)
+    }
+
     /// The default would admit this sequence with these cached blocks now; the schedule may refuse or trim.
     fn offer(&mut self, i: usize, mut cached: Vec<BlockId>) {
         let sequence = &mut self.sequences[i];
@@ -52,7 +58,7 @@ impl Scheduler {
         if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
             self.deviations.settle(taken, true);
             self.abort(i);
-            return self.void_offer(id, n);
+            return self.void_offer(id, n, |_| true);
         }
         if let Some(taken) = self.deviations.take(id, due, |act| matches!(act, Act::Hold { .. })) {
             let steps = taken.act.delay();
@@ -60,12 +66,12 @@ impl Scheduler {
             if steps > 0 {
                 sequence.offer_at = self.boundary + steps;
                 self.sentinels.hit(Sentinel::AdmitRefused);
-                return self.void_offer(id, n);
+                return self.void_offer(id, n, |_| true);
             }
         }
         if sequence.state == State::Swapped {
             self.swap_in(i);
-            return self.void_offer(id, n);
+            return self.void_offer(id, n, is_about_lookup);
         }
         if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Fork) {
             match self.forkable(i) {
@@ -80,9 +86,21 @@ impl Scheduler {
                 Some(forked) => {
                     self.deviations.settle(taken, true);
                     self.fork(i, forked);
-                    return self.void_offer(id, n);
+                    return self.void_offer(id, n, is_about_lookup);
                 }
             }
+        }
+        self.sequences[i].evicted.clear();
+        while let Some(taken) =
+            self.deviations.take(id, due, |act| matches!(act, Act::Evict { .. }))
+        {
+            if let Act::Evict { block } = taken.act {
+                let evicted = self.evict_own(i, block as usize);
+                self.deviations.settle(taken, evicted);
+            }
+        }
+        if !self.sequences[i].evicted.is_empty() {
+            cached = self.lookup(i).blocks;
         }
         let findable = cached.len();
         while let Some(taken) = self.deviations.take(id, due, |act| matches!(act, Act::Hit { .. }))
@@ -97,11 +115,32 @@ impl Scheduler {
     }
 
     /// What else was meant for this offer has nothing to act on.
-    fn void_offer(&mut self, id: SampleId, n: u32) {
+    fn void_offer(&mut self, id: SampleId, n: u32, which: fn(Act) -> bool) {
         let due = |mark| mark == Mark::Offer { n };
-        while let Some(taken) = self.deviations.take(id, due, |_| true) {
+        while let Some(taken) = self.deviations.take(id, due, which) {
             self.deviations.overtake(taken);
         }
+    }
+
+    /// Evicts the cached block that holds a sequence's own block `j`. Returns false if there is none, or if it is in use.
+    fn evict_own(&mut self, i: usize, j: usize) -> bool {
+        let sequence = &mut self.sequences[i];
+        let prefix = j.checked_add(1).and_then(|n| n.checked_mul(self.block_size));
+        let Some(prefix) = prefix.and_then(|end| sequence.tokens.get(..end)) else { return false };
+        let Some(block) = self.index.find(sequence.namespace, prefix, self.block_size) else {
+            return false;
+        };
+        if !self.pool.evict(block) {
+            return false;
+        }
+        self.index.remove(block);
+        sequence.evicted.insert(j);
+        self.sentinels.hit(Sentinel::Evict);
+        self.sentinels.hit(Sentinel::EvictChosen);
+        if self.poison {
+            self.deeds.push(Deed::Poison { block, used: true });
+        }
+        true
     }
 
     fn attach(&mut self, i: usize, cached: &[BlockId], findable: usize) {
@@ -128,4 +167,9 @@ impl Scheduler {
         }
         self.reside(i, KvMoment::Attached);
     }
+}
+
+/// Whether the act changes what the prefix lookup serves.
+fn is_about_lookup(act: Act) -> bool {
+    matches!(act, Act::Fork | Act::Hit { .. } | Act::Evict { .. })
 }

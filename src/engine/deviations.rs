@@ -124,14 +124,25 @@ fn fits(intent: Intent) -> bool {
     let fits = matches!(
         (intent.act, intent.mark),
         (Act::Arrive { .. }, Mark::Start)
-            | (Act::Hold { .. } | Act::Hit { .. } | Act::Fork | Act::Abort, Mark::Offer { .. })
+            | (
+                Act::Hold { .. }
+                    | Act::Hit { .. }
+                    | Act::Fork
+                    | Act::Abort
+                    | Act::Place { .. }
+                    | Act::Evict { .. },
+                Mark::Offer { .. }
+            )
             | (
                 Act::Stall { .. }
                     | Act::Rank { .. }
                     | Act::Cut { .. }
                     | Act::Preempt { .. }
                     | Act::Victim
-                    | Act::Abort,
+                    | Act::Abort
+                    | Act::Place { .. }
+                    | Act::Bucket { .. }
+                    | Act::Land { .. },
                 Mark::Computed { .. }
             )
     );

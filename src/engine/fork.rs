@@ -4,9 +4,9 @@
 use crate::record::{KvMoment, Sentinel};
 
 use super::blocks::BlockId;
+use super::deeds::{Deed, KvRead};
 use super::scheduler::Scheduler;
-use super::sequence::State;
-use super::transfers::{KvRead, Transfer};
+use super::sequence::{Sequence, State};
 
 /// What a fork would attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,13 @@ impl Scheduler {
     /// The blocks of the resident sample before sequence `i` that has computed most; of several, the first one.
     pub(super) fn forkable(&self, i: usize) -> Option<Forked> {
         let child = &self.sequences[i];
-        let before = self.sequences.iter().filter(|s| {
+        // What is in flight writes to a block that would be shared, so it is left alone until it has landed.
+        let is_before = |s: &Sequence| {
             s.id.uid == child.id.uid && s.id.sample < child.id.sample && s.state == State::Running
-        });
+        };
+        let before = (0..self.sequences.len())
+            .filter(|&j| is_before(&self.sequences[j]) && !self.is_in_flight(j))
+            .map(|j| &self.sequences[j]);
         let parent = before.reduce(|a, b| if b.computed > a.computed { b } else { a })?;
         let positions = parent.computed.min(child.prompt_len - 1);
         let blocks = parent.blocks[..positions.div_ceil(self.block_size)].to_vec();
@@ -59,7 +63,7 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::Resume);
         }
         if sequence.computed > 0 {
-            self.transfers.push(Transfer::Read(KvRead {
+            self.deeds.push(Deed::Read(KvRead {
                 id: sequence.id,
                 residency: sequence.residency,
                 moment,
@@ -86,7 +90,7 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::CowByParent);
         }
         self.pool.release(from, self.index.contains(from));
-        self.transfers.push(Transfer::Copy { from, to });
+        self.deeds.push(Deed::Copy { from, to });
     }
 
     /// Makes the block that sequence `i` writes to next unfindable. It can be findable only after a fork: the sample

@@ -6,10 +6,13 @@
 mod abort;
 mod admission;
 mod blocks;
+mod deeds;
 mod deviations;
+mod flights;
 mod fork;
 mod forward;
 mod model;
+mod padding;
 pub mod plan;
 mod prefix;
 mod rows;
@@ -17,7 +20,6 @@ mod scheduler;
 mod sequence;
 mod state;
 mod swap;
-mod transfers;
 
 use std::fmt;
 
@@ -29,13 +31,14 @@ use crate::schedule::Schedule;
 use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
+use blocks::BlockId;
+use deeds::Writers;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
 use scheduler::{Granules, Scheduler, Slice};
 use sequence::State;
-use transfers::Writers;
 
 /// An execution could not be carried out, or broke an invariant of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,13 @@ pub fn check<D: Device>(
             world.swap_blocks, world.block_size
         ));
     }
+    let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
+    let bytes = rows * 4 * config.vocab as u64;
+    if bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
+        ));
+    }
     for (r, lengths) in workload.requests.iter().zip(workload.lengths()) {
         if let Some(c) = r.prompt.continuation() {
             return bad(format!(
@@ -193,7 +203,8 @@ pub fn execute<D: Device>(
             world.pool_blocks as usize,
             world.swap_blocks as usize,
             world.block_size as usize,
-        )?,
+        )?
+        .with_poison(world.poison),
         writers: Writers::default(),
         planner: Planner::new(&model.config, &world.mode),
         block_size: world.block_size,
@@ -228,12 +239,16 @@ impl<D: Device> Engine<'_, D> {
             }
             boundaries += 1;
             let step = self.scheduler.boundary();
-            self.transfer()?;
+            self.do_deeds()?;
             if step.is_empty() {
                 self.scheduler.skip_idle();
             } else {
-                self.launch(&step)?;
+                let padding = self.scheduler.pad(&step);
+                let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
+                let (logits, drawn) = self.launch(&step, tables, padding)?;
+                self.take_in(&step, &logits, &drawn)?;
             }
+            self.land()?;
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
         }
@@ -252,14 +267,21 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes a step, draws, and hands the results to the scheduler.
-    fn launch(&mut self, step: &[Slice]) -> Result<(), EngineError> {
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// and the draws.
+    fn launch(
+        &mut self,
+        step: &[Slice],
+        tables: Vec<Vec<BlockId>>,
+        padding: usize,
+    ) -> Result<(Vec<u64>, Vec<Option<u32>>), EngineError> {
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| SequenceRows {
-                    blocks: self.scheduler.blocks(slice).to_vec(),
+                .zip(tables)
+                .map(|(slice, blocks)| SequenceRows {
+                    blocks,
                     start: slice.start as u32,
                     len: slice.len as u32,
                 })
@@ -270,16 +292,45 @@ impl<D: Device> Engine<'_, D> {
             .flat_map(|s| &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len])
             .copied()
             .collect();
-        let plan = self.planner.plan(tokens.len(), step.len());
-        let logits = self.forward.step(&plan, &layout, &tokens)?;
-        self.note_writers(step);
-        self.observe(step, &logits)?;
+        let rows = tokens.len() + padding;
+        let plan = self.planner.plan(rows, step.len());
+        let logits = self.forward.step(&plan, &layout, &tokens, padding)?;
+        self.note_writers(step, &layout);
+        if padding > 0 {
+            self.run.sentinels.hit(Sentinel::PaddedStep);
+        }
         let draws = self.draws(step);
         let drawn = self.draw(&draws)?;
-        self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &logits);
-        self.scheduler.commit(step, &drawn);
-        self.transfer()
+        self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
+        self.hash_step(step, &layout, padding, &logits);
+        Ok((logits, drawn))
+    }
+
+    /// Hands the results of a step to the scheduler.
+    fn take_in(
+        &mut self,
+        step: &[Slice],
+        logits: &[u64],
+        drawn: &[Option<u32>],
+    ) -> Result<(), EngineError> {
+        self.observe(step, logits)?;
+        self.scheduler.commit(step, drawn);
+        self.do_deeds()
+    }
+
+    /// Carries out the flights that land now, a launch each, with the block table that the flight was launched with.
+    fn land(&mut self) -> Result<(), EngineError> {
+        for flight in self.scheduler.landings() {
+            let step = std::slice::from_ref(&flight.slice);
+            let padding = self.scheduler.usual_padding(flight.slice.len);
+            let (logits, drawn) = self.launch(step, vec![flight.blocks.clone()], padding)?;
+            if self.scheduler.landed(&flight) {
+                self.take_in(step, &logits, &drawn)?;
+            } else {
+                self.do_deeds()?;
+            }
+        }
+        Ok(())
     }
 
     /// Records the logits of every row.
@@ -357,15 +408,15 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], logits: &[u64]) {
+    fn hash_step(&mut self, step: &[Slice], layout: &Layout, padding: usize, logits: &[u64]) {
         self.hasher.tag("step");
-        for slice in step {
+        for (slice, rows) in step.iter().zip(&layout.sequences) {
             let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
-            self.hasher
-                .list([uid, sample.into(), slice.start as u64, slice.len as u64].into_iter());
-            let blocks = self.scheduler.blocks(slice);
-            self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
+            let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
+            self.hasher.list(row.into_iter());
+            self.hasher.list(rows.blocks.iter().map(|b| u64::from(*b)));
         }
+        self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
         self.hasher.list(logits.iter().copied());
     }

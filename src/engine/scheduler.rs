@@ -10,12 +10,13 @@ use crate::schedule::{Act, Mark, PreemptKind, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
 
-use super::blocks::{BlockId, BlockPool, Origin};
+use super::blocks::{Allocated, BlockId, BlockPool, Origin};
+use super::deeds::{Deed, KvRead};
 use super::deviations::{Deviations, Taken};
+use super::flights::Flight;
 use super::prefix::PrefixIndex;
 use super::sequence::{Sequence, State};
 use super::swap::SwapPool;
-use super::transfers::{KvRead, Transfer};
 
 /// A sequence's share of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +58,14 @@ pub(super) struct Scheduler {
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
     /// Filled by decisions, drained by the engine.
-    pub(super) transfers: Vec<Transfer>,
+    pub(super) deeds: Vec<Deed>,
     pub(super) boundary: u64,
+    /// Chunks that were launched and have not landed, in the order of their launches.
+    pub(super) flights: Vec<Flight>,
+    /// Row counts that steps are padded to, ascending.
+    pub(super) buckets: Vec<u32>,
+    /// Whether memory that nobody may read is filled with NaN.
+    pub(super) poison: bool,
 }
 
 impl Scheduler {
@@ -99,14 +106,17 @@ impl Scheduler {
             index: PrefixIndex::new(world.hash_bits),
             deviations,
             sentinels: SentinelCounts::default(),
-            transfers: Vec::new(),
+            deeds: Vec::new(),
             boundary: 0,
+            flights: Vec::new(),
+            buckets: world.buckets.clone(),
+            poison: world.poison,
         }
     }
 
-    /// Whether every request is done.
+    /// Whether every request is done, and nothing is in flight.
     pub(super) fn is_done(&self) -> bool {
-        self.sequences.iter().all(Sequence::is_finished)
+        self.sequences.iter().all(Sequence::is_finished) && self.flights.is_empty()
     }
 
     /// Takes the decisions of the next boundary and returns the step, in row order. Empty if nothing may run yet.
@@ -142,7 +152,7 @@ impl Scheduler {
     /// Acts at the marks of a resident sequence, except `Cut`, which is asked for when its chunk is chosen.
     fn act_on(&mut self, i: usize) {
         let sequence = &self.sequences[i];
-        let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
+        let (id, residency, computed) = (sequence.id, sequence.residency, self.launched(i));
         let due = |mark| is_computed(mark, residency, computed);
         if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
             self.abort(i);
@@ -215,17 +225,27 @@ impl Scheduler {
         if blocks.windows(2).any(|pair| pair[1] != pair[0] + 1) {
             self.sentinels.hit(Sentinel::FragmentedTable);
         }
-        for &block in blocks.iter().rev() {
-            self.pool.release(block, self.index.contains(block));
-        }
         sequence.forked = false;
-        self.transfers.push(Transfer::Read(KvRead {
+        self.deeds.push(Deed::Read(KvRead {
             id: sequence.id,
             residency: sequence.residency,
             moment: KvMoment::Released,
-            blocks,
+            blocks: blocks.clone(),
             positions: sequence.computed,
         }));
+        // What is still to be written must not be handed out before: the flight keeps the references.
+        if !self.leave_flight(i) {
+            self.free_blocks(&blocks);
+        }
+    }
+
+    /// Drops a reference of each block, the last one first.
+    pub(super) fn free_blocks(&mut self, blocks: &[BlockId]) {
+        for &block in blocks.iter().rev() {
+            if self.pool.release(block, self.index.contains(block)) && self.poison {
+                self.deeds.push(Deed::Poison { block, used: true });
+            }
+        }
     }
 
     /// Chooses chunks and finds blocks for them, oldest first.
@@ -235,6 +255,9 @@ impl Scheduler {
         for i in self.by_priority() {
             let sequence = &self.sequences[i];
             if sequence.state != State::Running || sequence.step_at > self.boundary || budget == 0 {
+                continue;
+            }
+            if self.is_in_flight(i) {
                 continue;
             }
             let (start, remaining) = (sequence.computed, sequence.remaining());
@@ -255,7 +278,10 @@ impl Scheduler {
             }
             self.note_cut(start + len, len < remaining);
             budget -= len;
-            step.push(Slice { index: i, start, len });
+            let slice = Slice { index: i, start, len };
+            if !self.take_off(&slice) {
+                step.push(slice);
+            }
         }
         step
     }
@@ -299,7 +325,7 @@ impl Scheduler {
             if shared.is_none() && self.sequences[i].blocks.len() >= wanted {
                 break;
             }
-            match (self.allocate(), shared) {
+            match (self.hand_out(i), shared) {
                 (Some(block), Some(at)) => self.copy_on_write(i, at, block),
                 (Some(block), None) => self.sequences[i].blocks.push(block),
                 (None, _) => {
@@ -316,12 +342,34 @@ impl Scheduler {
         true
     }
 
-    /// Hands out a block, making it unfindable if it was cached.
-    pub(super) fn allocate(&mut self) -> Option<BlockId> {
-        let (block, origin) = self.pool.allocate()?;
+    /// A block for sequence `i`, with one reference: the first that is free, unless the schedule places it elsewhere.
+    pub(super) fn hand_out(&mut self, i: usize) -> Option<BlockId> {
+        if self.pool.available() == 0 {
+            return None;
+        }
+        let sequence = &self.sequences[i];
+        let (id, residency, offers) = (sequence.id, sequence.residency, sequence.offers);
+        let computed = sequence.computed;
+        let due =
+            |mark| mark == Mark::Offer { n: offers } || is_computed(mark, residency, computed);
+        let taken = self.deviations.take(id, due, |act| matches!(act, Act::Place { .. }));
+        let wanted = match taken.map(|taken| taken.act) {
+            Some(Act::Place { nth }) => nth as usize,
+            _ => 0,
+        };
+        let Allocated { block, origin, nth } = self.pool.allocate(wanted)?;
+        if nth > 0 {
+            self.sentinels.hit(Sentinel::Placed);
+        }
+        if let Some(taken) = taken {
+            self.deviations.settle(taken, nth > 0);
+        }
         if origin == Origin::Evicted {
             self.index.remove(block);
             self.sentinels.hit(Sentinel::Evict);
+        }
+        if self.poison {
+            self.deeds.push(Deed::Poison { block, used: origin == Origin::Evicted });
         }
         Some(block)
     }
@@ -379,6 +427,10 @@ impl Scheduler {
 
     /// Nothing could run: moves to the next boundary at which something can. Boundaries in between would decide nothing.
     pub(super) fn skip_idle(&mut self) {
+        // While something is in flight, its request passes marks.
+        if !self.flights.is_empty() {
+            return;
+        }
         let next = |sequence: &Sequence| match sequence.state {
             State::Future => Some(sequence.arrival),
             State::Waiting | State::Swapped => Some(sequence.offer_at),
@@ -445,6 +497,9 @@ impl Scheduler {
                 self.block_size,
                 sequence.blocks[sequence.indexed],
             );
+            if sequence.evicted.remove(&sequence.indexed) {
+                self.sentinels.hit(Sentinel::EvictReread);
+            }
             sequence.indexed += 1;
         }
     }
@@ -457,7 +512,7 @@ impl Scheduler {
 }
 
 /// Whether a mark is reached by a resident sequence.
-fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
+pub(super) fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
     matches!(mark, Mark::Computed { residency, tokens }
         if residency == in_residency && computed >= tokens as usize)
 }

@@ -2,6 +2,7 @@
 
 use crate::record::{Finish, TrajectoryHasher};
 
+use super::flights::Flight;
 use super::scheduler::Scheduler;
 use super::sequence::State;
 
@@ -45,6 +46,7 @@ impl Scheduler {
             hasher.list(numbers.into_iter());
             hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
             hasher.list(sequence.slots.iter().map(|s| u64::from(*s)));
+            hasher.list(sequence.evicted.iter().map(|j| *j as u64));
             hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
         }
         for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
@@ -53,6 +55,17 @@ impl Scheduler {
         }
         hasher.tag("swap");
         hasher.list(self.swap.state().into_iter());
+        hasher.tag("flights");
+        for flight in &self.flights {
+            let Flight { slice, blocks, lands_at, left } = flight;
+            let sequence = &self.sequences[slice.index];
+            let (start, len) = (slice.start as u64, slice.len as u64);
+            hasher.list(
+                [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
+                    .into_iter(),
+            );
+            hasher.list(blocks.iter().map(|b| u64::from(*b)));
+        }
         hasher.tag("index");
         hasher.list(self.index.state().into_iter());
         hasher.tag("intents");

@@ -2,9 +2,9 @@
 
 use crate::record::{Inert, KvMoment, Sentinel};
 
+use super::deeds::{Deed, KvRead};
 use super::scheduler::Scheduler;
 use super::sequence::State;
-use super::transfers::{KvRead, Transfer};
 
 /// A block's place in host memory.
 pub(super) type SlotId = u32;
@@ -86,7 +86,7 @@ impl Scheduler {
         if sequence.was_swapped {
             self.sentinels.hit(Sentinel::SwapAgain);
         }
-        self.transfers.push(Transfer::SwapOut { blocks: blocks.clone(), slots: slots.clone() });
+        self.deeds.push(Deed::SwapOut { blocks: blocks.clone(), slots: slots.clone() });
         self.release(i);
         let sequence = &mut self.sequences[i];
         sequence.slots = slots;
@@ -104,7 +104,7 @@ impl Scheduler {
         let slots = std::mem::take(&mut self.sequences[i].slots);
         let blocks: Vec<_> = slots
             .iter()
-            .map(|_| self.allocate().expect("admission looked for enough blocks"))
+            .map(|_| self.hand_out(i).expect("admission looked for enough blocks"))
             .collect();
         self.sentinels.hit(Sentinel::SwapIn);
         let sequence = &mut self.sequences[i];
@@ -123,7 +123,7 @@ impl Scheduler {
             blocks: blocks.clone(),
             positions: sequence.computed,
         };
-        self.transfers.extend([Transfer::SwapIn { slots, blocks }, Transfer::Read(read)]);
+        self.deeds.extend([Deed::SwapIn { slots, blocks }, Deed::Read(read)]);
     }
 }
 

@@ -31,6 +31,8 @@ fn bench(pool_blocks: u32) -> Bench {
         prefix_cache: true,
         hash_bits: 64,
         swap_blocks: 0,
+        buckets: Vec::new(),
+        poison: false,
     };
     Bench { model: device, world }
 }

@@ -151,7 +151,7 @@ pub fn describe(case: &Case) -> String {
     let w = &case.world;
     let _ = writeln!(
         out,
-        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}",
+        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
         if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
@@ -161,6 +161,8 @@ pub fn describe(case: &Case) -> String {
         if w.prefix_cache { "" } else { ", no prefix cache" },
         if w.hash_bits == 64 { String::new() } else { format!(", {} hash bits", w.hash_bits) },
         if w.swap_blocks == 0 { String::new() } else { format!(", swap pool {}", w.swap_blocks) },
+        if w.buckets.is_empty() { String::new() } else { format!(", buckets {:?}", w.buckets) },
+        if w.poison { ", poison" } else { "" },
     );
     const SHOWN_MAX: usize = 40;
     for r in case.workload.requests.iter().take(SHOWN_MAX) {
@@ -239,6 +241,10 @@ fn intent_text(intent: &Intent) -> String {
         Act::Fork => "attach the blocks of another sample".into(),
         Act::Abort => "abort".into(),
         Act::Victim => "be the next victim".into(),
+        Act::Place { nth } => format!("take free block {nth} next"),
+        Act::Evict { block } => format!("evict its own block {block} from the cache"),
+        Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
+        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

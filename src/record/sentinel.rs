@@ -106,10 +106,26 @@ pub enum Sentinel {
     AbortShared,
     /// A lookup would have found a block but for the namespace.
     NamespaceKeptApart,
+    /// A block other than the first free one was handed out because the schedule said so.
+    Placed,
+    /// A cached block of a request was evicted by the schedule before the request's prefix lookup.
+    EvictChosen,
+    /// A block that had been evicted that way was computed again by its request.
+    EvictReread,
+    /// A step had padding rows.
+    PaddedStep,
+    /// A step was padded to another bucket than the smallest that holds it.
+    BucketChanged,
+    /// A chunk landed boundaries after its launch.
+    LandedLate,
+    /// The same, after its request had lost the residency that it was launched in.
+    LandedAfterLeaving,
+    /// A block that had been in use was filled with NaN.
+    Poisoned,
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 49] = {
+pub const SENTINELS: [(Sentinel, &str); 57] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -161,6 +177,14 @@ pub const SENTINELS: [(Sentinel, &str); 49] = {
         (AbortMidPrefill, "abort_mid_prefill"),
         (AbortShared, "abort_shared"),
         (NamespaceKeptApart, "namespace_kept_apart"),
+        (Placed, "placed"),
+        (EvictChosen, "evict_chosen"),
+        (EvictReread, "evict_reread"),
+        (PaddedStep, "padded_step"),
+        (BucketChanged, "bucket_changed"),
+        (LandedLate, "landed_late"),
+        (LandedAfterLeaving, "landed_after_leaving"),
+        (Poisoned, "poisoned"),
     ]
 };
 

@@ -156,6 +156,8 @@ mod tests {
             prefix_cache: true,
             hash_bits: 64,
             swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         };
         Space::new(edges, world)
     }

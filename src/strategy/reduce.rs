@@ -52,6 +52,10 @@ pub enum Field {
     HashBits,
     /// 1 while the prefix cache is off.
     PrefixCache,
+    /// Padding buckets; the largest are left out first.
+    Buckets,
+    /// 1 while unused memory is poisoned.
+    Poison,
     /// Distance of the pool from one that just holds everything at once, in blocks.
     Pool,
     /// The run's seed.
@@ -82,6 +86,8 @@ pub fn fields(case: &Case) -> Vec<Field> {
         Field::TokenBudget,
         Field::HashBits,
         Field::PrefixCache,
+        Field::Buckets,
+        Field::Poison,
         Field::Pool,
         Field::RunSeed,
     ]);
@@ -120,6 +126,10 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
             Act::Cut { tokens } => (tokens.into(), 1),
             Act::Preempt { away, .. } => (away.into(), 0),
             Act::Victim | Act::Fork | Act::Abort => (0, 0),
+            Act::Place { nth } => (nth.into(), 0),
+            Act::Evict { block } => (block.into(), 0),
+            Act::Bucket { extra } => (extra.into(), 0),
+            Act::Land { late } => (late.into(), 0),
         },
         Field::Swap(i) => {
             let swap = matches!(intent(i).act, Act::Preempt { kind: PreemptKind::Swap, .. });
@@ -129,6 +139,8 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
         Field::TokenBudget => (case.world.token_budget.is_some().into(), 0),
         Field::HashBits => (64 - u64::from(case.world.hash_bits.min(64)), 0),
         Field::PrefixCache => (u64::from(!case.world.prefix_cache), 0),
+        Field::Buckets => (case.world.buckets.len() as u64, 0),
+        Field::Poison => (case.world.poison.into(), 0),
         Field::Pool => (u64::from(case.world.pool_blocks).abs_diff(roomy(case)), 0),
         Field::RunSeed => (case.seed, 0),
     }
@@ -183,6 +195,10 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
             Act::Cut { tokens } => *tokens = to as u32,
             Act::Preempt { away, .. } => *away = to as u32,
             Act::Victim | Act::Fork | Act::Abort => {}
+            Act::Place { nth } => *nth = to as u32,
+            Act::Evict { block } => *block = to as u32,
+            Act::Bucket { extra } => *extra = to as u32,
+            Act::Land { late } => *late = to as u32,
         },
         Field::Swap(i) => {
             if let Act::Preempt { kind, .. } = &mut case.schedule.intents[i].act {
@@ -193,6 +209,8 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
         Field::TokenBudget => case.world.token_budget = None,
         Field::HashBits => case.world.hash_bits = (64 - to) as u8,
         Field::PrefixCache => case.world.prefix_cache = true,
+        Field::Buckets => case.world.buckets.truncate(to as usize),
+        Field::Poison => case.world.poison = false,
         Field::Pool => {
             let roomy = roomy(&case);
             let is_tight = u64::from(case.world.pool_blocks) < roomy;

@@ -20,6 +20,7 @@ mod sampling;
 mod swap;
 mod weights;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -248,6 +249,37 @@ impl Device for Cuda {
         blocks: &[u32],
     ) -> Result<(), DeviceError> {
         kv.swap_in(&self.context, swap, slots, blocks)
+    }
+
+    fn poison_f32(
+        &mut self,
+        x: &mut Buffer<f32>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_t16(
+        &mut self,
+        x: &mut Buffer<u16>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_block(&mut self, kv: &mut CudaKv, block: u32) -> Result<(), DeviceError> {
+        let KvShape { layers, blocks, block_size, kv_heads, head_dim } = kv.shape;
+        let block = block as usize;
+        require(block < blocks, || format!("poison_block: block {block} of {blocks}"))?;
+        let len = block_size * kv_heads * head_dim;
+        for layer in 0..layers {
+            let first = (layer * blocks + block) * len;
+            self.context.poison(&mut kv.k, first..first + len)?;
+            self.context.poison(&mut kv.v, first..first + len)?;
+        }
+        Ok(())
     }
 
     fn embed(

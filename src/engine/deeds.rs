@@ -1,12 +1,12 @@
-//! What happens to K and V between two launches: copies of blocks, swaps, and looks at what blocks hold.
+//! What happens to K and V between two launches: copies of blocks, swaps, poison, and looks at what blocks hold.
 //!
 //! The scheduler decides and queues; the engine carries out in order before it launches anything. So a block is
 //! looked at, or copied, before whoever it is given to next writes to it.
 
 use std::collections::BTreeMap;
 
-use crate::device::Device;
-use crate::record::{KvBits, KvMoment};
+use crate::device::{Device, Layout};
+use crate::record::{KvBits, KvMoment, Sentinel};
 use crate::workload::SampleId;
 
 use super::blocks::BlockId;
@@ -15,9 +15,15 @@ use super::{Engine, EngineError, Slice};
 
 /// One thing to do, in the order of the decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Transfer {
+pub(super) enum Deed {
     /// Read K and V back.
     Read(KvRead),
+    /// Fill a block with NaN: nobody may read what it holds.
+    Poison {
+        block: BlockId,
+        /// Whether it has been in use before.
+        used: bool,
+    },
     /// Copy a block within the pool.
     Copy { from: BlockId, to: BlockId },
     /// Copy blocks to host memory.
@@ -46,20 +52,23 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    fn follow(&mut self, transfer: &Transfer) {
-        match transfer {
-            Transfer::Read(_) => {}
-            Transfer::Copy { from, to } => {
+    fn follow(&mut self, deed: &Deed) {
+        match deed {
+            Deed::Read(_) => {}
+            Deed::Poison { block, .. } => {
+                self.blocks.remove(block);
+            }
+            Deed::Copy { from, to } => {
                 if let Some(namespace) = self.blocks.get(from) {
                     self.blocks.insert(*to, *namespace);
                 }
             }
-            Transfer::SwapOut { blocks, slots } => {
+            Deed::SwapOut { blocks, slots } => {
                 for (block, slot) in blocks.iter().zip(slots) {
                     self.slots.extend(self.blocks.get(block).map(|namespace| (*slot, *namespace)));
                 }
             }
-            Transfer::SwapIn { slots, blocks } => {
+            Deed::SwapIn { slots, blocks } => {
                 for (slot, block) in slots.iter().zip(blocks) {
                     self.blocks.extend(self.slots.get(slot).map(|namespace| (*block, *namespace)));
                 }
@@ -70,14 +79,20 @@ impl Writers {
 
 impl<D: Device> Engine<'_, D> {
     /// Carries out everything that is queued.
-    pub(super) fn transfer(&mut self) -> Result<(), EngineError> {
-        for transfer in std::mem::take(&mut self.scheduler.transfers) {
-            self.writers.follow(&transfer);
-            match transfer {
-                Transfer::Read(read) => self.read_kv(read)?,
-                Transfer::Copy { from, to } => self.forward.copy_block(from, to)?,
-                Transfer::SwapOut { blocks, slots } => self.forward.swap_out(&blocks, &slots)?,
-                Transfer::SwapIn { slots, blocks } => self.forward.swap_in(&slots, &blocks)?,
+    pub(super) fn do_deeds(&mut self) -> Result<(), EngineError> {
+        for deed in std::mem::take(&mut self.scheduler.deeds) {
+            self.writers.follow(&deed);
+            match deed {
+                Deed::Read(read) => self.read_kv(read)?,
+                Deed::Poison { block, used } => {
+                    self.forward.poison_block(block)?;
+                    if used {
+                        self.run.sentinels.hit(Sentinel::Poisoned);
+                    }
+                }
+                Deed::Copy { from, to } => self.forward.copy_block(from, to)?,
+                Deed::SwapOut { blocks, slots } => self.forward.swap_out(&blocks, &slots)?,
+                Deed::SwapIn { slots, blocks } => self.forward.swap_in(&slots, &blocks)?,
             }
         }
         Ok(())
@@ -105,12 +120,12 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Notes who writes the blocks of a step.
-    pub(super) fn note_writers(&mut self, step: &[Slice]) {
+    pub(super) fn note_writers(&mut self, step: &[Slice], layout: &Layout) {
         let size = self.block_size as usize;
-        for slice in step {
+        for (slice, rows) in step.iter().zip(&layout.sequences) {
             let namespace = self.scheduler.sequences[slice.index].namespace;
             let written = slice.start / size..(slice.start + slice.len).div_ceil(size);
-            let blocks = &self.scheduler.blocks(slice)[written];
+            let blocks = &rows.blocks[written];
             self.writers.blocks.extend(blocks.iter().map(|block| (*block, namespace)));
         }
     }
