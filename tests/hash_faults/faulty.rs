@@ -1,5 +1,7 @@
 //! The hash device with one fault of state in it, of the kinds that engines had.
 
+use std::ops::Range;
+
 use lockstep::contract::Contract;
 use lockstep::contract::rope::RopeTable;
 use lockstep::device::hash::{Hash, HashBuffer, HashKv, HashMatrix};
@@ -102,6 +104,7 @@ impl Device for Faulty {
     type Matrix = HashMatrix;
     type Rope = <Hash as Device>::Rope;
     type Kv = HashKv;
+    type Swap = HashKv;
 
     fn name(&self) -> &'static str {
         "faulty"
@@ -147,6 +150,54 @@ impl Device for Faulty {
     }
     fn alloc_kv(&self, shape: KvShape) -> Result<HashKv, DeviceError> {
         self.inner.alloc_kv(shape)
+    }
+
+    fn alloc_swap(&self, shape: KvShape) -> Result<HashKv, DeviceError> {
+        self.inner.alloc_swap(shape)
+    }
+
+    fn copy_block(&mut self, kv: &mut HashKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        self.inner.copy_block(kv, from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &HashKv,
+        blocks: &[u32],
+        swap: &mut HashKv,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        self.inner.swap_out(kv, blocks, swap, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &HashKv,
+        slots: &[u32],
+        kv: &mut HashKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        self.inner.swap_in(swap, slots, kv, blocks)
+    }
+
+    fn poison_f32(
+        &mut self,
+        x: &mut HashBuffer,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        self.inner.poison_f32(x, elements)
+    }
+
+    fn poison_t16(
+        &mut self,
+        x: &mut HashBuffer,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        self.inner.poison_t16(x, elements)
+    }
+
+    fn poison_block(&mut self, kv: &mut HashKv, block: u32) -> Result<(), DeviceError> {
+        self.inner.poison_block(kv, block)
     }
 
     fn embed(

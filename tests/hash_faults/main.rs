@@ -143,13 +143,9 @@ fn launches_are_counted_as_the_host_counts_them() {
     let (host, hash) = (fixture(false), fixture(true));
     let world = World { pool_blocks: 200, ..host.default_world() };
     for lengths in [&[1][..], &[70], &[3, 40, 5], &[1, 1, 1, 1, 1, 1, 1, 1, 1], &[33, 64, 16, 2]] {
-        let requests = lengths.iter().zip(1u64..).map(|(length, uid)| Request {
-            uid,
-            prompt: (0..*length).map(|i| (uid as u32 * 31 + i * 7) % 250).collect(),
-            max_tokens: 6,
-            sampling: Default::default(),
-            seed: None,
-            ignore_eos: true,
+        let requests = lengths.iter().zip(1u64..).map(|(length, uid)| {
+            let prompt: Vec<u32> = (0..*length).map(|i| (uid as u32 * 31 + i * 7) % 250).collect();
+            Request { ignore_eos: true, ..Request::new(uid, prompt, 6) }
         });
         let workload = Workload { requests: requests.collect() };
         let run = |subject: &dyn Subject| {

@@ -1,5 +1,7 @@
 //! Buffers: one hash a row, whatever the row's width.
 
+use std::ops::Range;
+
 use super::mix::{POISON, fold, operator};
 use crate::contract::Constants;
 
@@ -7,6 +9,8 @@ use crate::contract::Constants;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashBuffer {
     len: usize,
+    /// Elements a row when it was written last; 0 before.
+    width: usize,
     tag: u64,
     rows: Vec<u64>,
 }
@@ -14,12 +18,12 @@ pub struct HashBuffer {
 impl HashBuffer {
     /// `len` elements, none of them written.
     pub(super) fn unwritten(len: usize) -> HashBuffer {
-        HashBuffer { len, tag: POISON, rows: Vec::new() }
+        HashBuffer { len, width: 0, tag: POISON, rows: Vec::new() }
     }
 
     /// `len` weights that begin with these values.
     pub(super) fn weights(len: usize, first: impl IntoIterator<Item = u64>) -> HashBuffer {
-        HashBuffer { len, tag: tag(len, first), rows: Vec::new() }
+        HashBuffer { len, width: 0, tag: tag(len, first), rows: Vec::new() }
     }
 
     /// Elements.
@@ -43,12 +47,23 @@ impl HashBuffer {
         (0..m).map(|row| self.row(row))
     }
 
-    /// The first `m` rows, to write.
-    pub(super) fn rows_mut(&mut self, m: usize) -> &mut [u64] {
+    /// The first `m` rows of `width` elements, to write.
+    pub(super) fn rows_mut(&mut self, m: usize, width: usize) -> &mut [u64] {
+        self.width = width;
         if self.rows.len() < m {
             self.rows.resize(m, POISON);
         }
         &mut self.rows[..m]
+    }
+
+    /// Poisons every row that has one of these elements.
+    pub(super) fn poison(&mut self, elements: Range<usize>) {
+        // Nothing was written before the width was known.
+        let Some(first) = elements.start.checked_div(self.width) else { return };
+        let end = elements.end.div_ceil(self.width).min(self.rows.len());
+        if first < end {
+            self.rows[first..end].fill(POISON);
+        }
     }
 }
 

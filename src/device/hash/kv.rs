@@ -1,7 +1,7 @@
 //! The paged KV pool: one hash an entry.
 
 use super::mix::POISON;
-use crate::device::KvShape;
+use crate::device::{DeviceError, KvShape};
 
 /// K and V of all layers, `[layer][block][slot]`: one hash stands for both, over all kv heads.
 #[derive(Clone, Debug)]
@@ -32,6 +32,40 @@ impl HashKv {
     pub(super) fn block_mut(&mut self, layer: usize, block: u32) -> &mut [u64] {
         let first = self.first(layer, block);
         &mut self.entries[first..first + self.shape.block_size]
+    }
+
+    /// Copies a block to another one, all layers.
+    pub(super) fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
+        self.shape.check_blocks("copy_block", &[from, to])?;
+        for layer in 0..self.shape.layers {
+            let (from, to) = (self.first(layer, from), self.first(layer, to));
+            self.entries.copy_within(from..from + self.shape.block_size, to);
+        }
+        Ok(())
+    }
+
+    /// Copies blocks of another pool here, one for one, all layers.
+    pub(super) fn copy_from(
+        &mut self,
+        operator: &str,
+        other: &HashKv,
+        from: &[u32],
+        to: &[u32],
+    ) -> Result<(), DeviceError> {
+        other.shape.check_swap(operator, from, self.shape, to)?;
+        for layer in 0..self.shape.layers {
+            for (&from, &to) in from.iter().zip(to) {
+                self.block_mut(layer, to).copy_from_slice(other.block(layer, from));
+            }
+        }
+        Ok(())
+    }
+
+    /// Poisons a block in all layers.
+    pub(super) fn poison(&mut self, block: u32) -> Result<(), DeviceError> {
+        self.shape.check_blocks("poison_block", &[block])?;
+        (0..self.shape.layers).for_each(|layer| self.block_mut(layer, block).fill(POISON));
+        Ok(())
     }
 
     fn first(&self, layer: usize, block: u32) -> usize {

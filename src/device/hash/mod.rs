@@ -17,6 +17,7 @@ mod mix;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -142,6 +143,7 @@ impl Device for Hash {
     type Matrix = HashMatrix;
     type Rope = usize;
     type Kv = HashKv;
+    type Swap = HashKv;
 
     fn name(&self) -> &'static str {
         "hash"
@@ -209,6 +211,58 @@ impl Device for Hash {
         Ok(HashKv::new(shape))
     }
 
+    fn alloc_swap(&self, shape: KvShape) -> Result<HashKv, DeviceError> {
+        Ok(HashKv::new(shape))
+    }
+
+    fn copy_block(&mut self, kv: &mut HashKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        kv.copy_block(from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &HashKv,
+        blocks: &[u32],
+        swap: &mut HashKv,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        swap.copy_from("swap_out", kv, blocks, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &HashKv,
+        slots: &[u32],
+        kv: &mut HashKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.copy_from("swap_in", swap, slots, blocks)
+    }
+
+    fn poison_f32(
+        &mut self,
+        x: &mut HashBuffer,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        x.poison(elements);
+        Ok(())
+    }
+
+    fn poison_t16(
+        &mut self,
+        x: &mut HashBuffer,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        x.poison(elements);
+        Ok(())
+    }
+
+    fn poison_block(&mut self, kv: &mut HashKv, block: u32) -> Result<(), DeviceError> {
+        kv.poison(block)
+    }
+
     fn embed(
         &mut self,
         embedding: &HashMatrix,
@@ -217,13 +271,13 @@ impl Device for Hash {
     ) -> Result<(), DeviceError> {
         require_len("embed", "h", h.len(), tokens.len() * embedding.k)?;
         let tag = mix(embedding.tag, operator::EMBED);
-        for (&token, h) in tokens.iter().zip(h.rows_mut(tokens.len())) {
+        for (&token, h) in tokens.iter().zip(h.rows_mut(tokens.len(), embedding.k)) {
             require((token as usize) < embedding.n, || {
                 format!("embed: token {token} in a vocabulary of {}", embedding.n)
             })?;
             *h = mix(token.into(), tag);
         }
-        self.note(embedding.k, h.rows_mut(tokens.len()));
+        self.note(embedding.k, h.rows_mut(tokens.len(), embedding.k));
         Ok(())
     }
 
@@ -247,10 +301,10 @@ impl Device for Hash {
         if launch.lanes != norm_lanes(n) {
             tag = mix(tag, launch.lanes.into());
         }
-        for (h, x) in h.rows(m).zip(x.rows_mut(m)) {
+        for (h, x) in h.rows(m).zip(x.rows_mut(m, n)) {
             *x = mix(h, tag);
         }
-        self.note(n, x.rows_mut(m));
+        self.note(n, x.rows_mut(m, n));
         let counts = &mut self.counts;
         *if launch.fused { &mut counts.norm_fused } else { &mut counts.norm_plain } += 1;
         Ok(())
@@ -276,12 +330,12 @@ impl Device for Hash {
             GemmOutput::Store(y) => (false, false, y),
         };
         require_len("gemm", "output", y.len(), m * w.n)?;
-        for (x, y) in x.rows(m).zip(y.rows_mut(m)) {
+        for (x, y) in x.rows(m).zip(y.rows_mut(m, w.n)) {
             let product = mix(x, tag);
             *y = if adds { mix(*y, mix(product, operator::RESIDUAL)) } else { product };
         }
         if logged {
-            self.note(w.n, y.rows_mut(m));
+            self.note(w.n, y.rows_mut(m, w.n));
         }
         self.count_gemm(launch);
         Ok(())
@@ -308,7 +362,7 @@ impl Device for Hash {
         })?;
         let norm = norm.map_or(operator::QUERY, |norm| mix(norm.q.tag(), norm.k.tag()));
         let size = layout.block_size as usize;
-        let q = q.rows_mut(m);
+        let q = q.rows_mut(m, heads.q * heads.dim);
         let mut stored = Vec::with_capacity(m);
         let mut row = 0;
         for sequence in &layout.sequences {
@@ -364,7 +418,7 @@ impl Device for Hash {
             contract if contract == split => usize::MAX,
             contract => contract.min(split),
         };
-        let out = out.rows_mut(m);
+        let out = out.rows_mut(m, heads.q * heads.dim);
         let mut row = 0;
         for sequence in &layout.sequences {
             let (start, end) = (sequence.start as usize, (sequence.start + sequence.len) as usize);
@@ -398,10 +452,10 @@ impl Device for Hash {
     ) -> Result<(), DeviceError> {
         require_len("swiglu", "gate_up", gate_up.len(), m * 2 * f)?;
         require_len("swiglu", "z", z.len(), m * f)?;
-        for (x, z) in gate_up.rows(m).zip(z.rows_mut(m)) {
+        for (x, z) in gate_up.rows(m).zip(z.rows_mut(m, f)) {
             *z = mix(x, operator::SWIGLU);
         }
-        self.note(f, z.rows_mut(m));
+        self.note(f, z.rows_mut(m, f));
         Ok(())
     }
 

@@ -25,7 +25,7 @@ fn layout(blocks: &[u32], start: u32, len: u32) -> Layout {
 
 fn buffer(rows: &[u64]) -> HashBuffer {
     let mut buffer = HashBuffer::unwritten(8192);
-    buffer.rows_mut(rows.len()).copy_from_slice(rows);
+    buffer.rows_mut(rows.len(), 64).copy_from_slice(rows);
     buffer
 }
 
@@ -283,4 +283,40 @@ fn log_probabilities_add_up() {
         assert!((sum - 1.0).abs() < 1e-5, "{sum}");
     }
     assert_ne!(all[..VOCAB], all[VOCAB..]);
+}
+
+/// Poison lands on the rows that have an element in the range, and on no other; a copied block is its original.
+#[test]
+fn poison_and_copies_land_where_they_are_asked_to() {
+    let mut device = device();
+    let mut x = buffer(&[1, 2, 3, 4]);
+    device.poison_f32(&mut x, 2 * 64..3 * 64).unwrap();
+    assert_eq!(x.rows(4).collect::<Vec<_>>(), [1, 2, POISON, 4]);
+    device.poison_t16(&mut x, 63..64).unwrap();
+    device.poison_t16(&mut x, 200..200).unwrap();
+    assert_eq!(x.rows(4).collect::<Vec<_>>(), [POISON, 2, POISON, 4]);
+    device.poison_f32(&mut x, 0..8192).unwrap();
+    assert!(x.rows(4).all(|row| row == POISON));
+    assert!(device.poison_f32(&mut x, 0..8193).is_err());
+    device.poison_f32(&mut HashBuffer::unwritten(9), 0..9).unwrap();
+
+    let rows: Vec<u64> = (100..111).collect();
+    let mut kv = written(&mut device, &BLOCKS, &rows);
+    let plain = attend(&mut device, 1, &BLOCKS, 10, &kv);
+    device.copy_block(&mut kv, 2, 7).unwrap();
+    assert_eq!(attend(&mut device, 1, &[5, 7, 9], 10, &kv), plain);
+    device.poison_block(&mut kv, 2).unwrap();
+    assert_eq!(attend(&mut device, 1, &[5, 7, 9], 10, &kv), plain);
+    assert_eq!(attend(&mut device, 1, &BLOCKS, 10, &kv), POISON);
+    assert_ne!(attend(&mut device, 1, &BLOCKS, 3, &kv), POISON);
+
+    let mut swap = device.alloc_swap(KvShape { blocks: 3, ..SHAPE }).unwrap();
+    device.swap_out(&kv, &[5, 7, 9], &mut swap, &[2, 0, 1]).unwrap();
+    let mut other = HashKv::new(SHAPE);
+    device.swap_in(&swap, &[2, 0, 1], &mut other, &[0, 1, 4]).unwrap();
+    assert_eq!(attend(&mut device, 1, &[0, 1, 4], 10, &other), plain);
+    assert!(device.swap_in(&swap, &[3], &mut other, &[0]).is_err());
+    assert!(device.swap_out(&kv, &[1, 2], &mut swap, &[0]).is_err());
+    assert!(device.copy_block(&mut kv, 0, 12).is_err());
+    assert!(device.poison_block(&mut kv, 12).is_err());
 }
