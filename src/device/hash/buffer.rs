@@ -61,7 +61,7 @@ impl HashBuffer {
         // Nothing was written before the width was known.
         let Some(first) = elements.start.checked_div(self.width) else { return };
         let end = elements.end.div_ceil(self.width).min(self.rows.len());
-        if first < end {
+        if !elements.is_empty() && first < end {
             self.rows[first..end].fill(POISON);
         }
     }
