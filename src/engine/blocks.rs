@@ -31,6 +31,8 @@ pub(super) struct Allocated {
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     references: Vec<u32>,
+    /// How often each block was handed out.
+    handed_out: Vec<u32>,
     free: VecDeque<BlockId>,
     /// Unreferenced but findable, least recently released first.
     cached: VecDeque<BlockId>,
@@ -41,6 +43,7 @@ impl BlockPool {
     pub(super) fn new(blocks: u32) -> BlockPool {
         BlockPool {
             references: vec![0; blocks as usize],
+            handed_out: vec![0; blocks as usize],
             free: (0..blocks).collect(),
             cached: VecDeque::new(),
         }
@@ -67,6 +70,7 @@ impl BlockPool {
         let block = list.remove(nth)?;
         assert_eq!(self.references[block as usize], 0, "block {block} handed out while in use");
         self.references[block as usize] = 1;
+        self.handed_out[block as usize] += 1;
         Some(Allocated { block, origin, nth })
     }
 
@@ -104,9 +108,20 @@ impl BlockPool {
         *count == 0 && !findable
     }
 
+    /// How often each block was handed out, for audits.
+    pub(super) fn handed_out(&self) -> &[u32] {
+        &self.handed_out
+    }
+
     /// The free list and the cached list, for audits.
     pub(super) fn lists(&self) -> [&VecDeque<BlockId>; 2] {
         [&self.free, &self.cached]
+    }
+
+    /// Puts a block into the free list, whatever it is: a fault to be planted.
+    #[cfg(test)]
+    pub(super) fn free_again(&mut self, block: BlockId) {
+        self.free.push_back(block);
     }
 
     /// Every block is free or cached, exactly once; the error names the first that is not.

@@ -4,6 +4,7 @@
 //! id or an address; an engine instance lives for one execution.
 
 mod admission;
+mod audit;
 mod blocks;
 mod deviations;
 mod flights;
@@ -27,6 +28,7 @@ use crate::schedule::Schedule;
 use crate::workload::Workload;
 use crate::world::World;
 
+use audit::{Auditor, Launch};
 use blocks::BlockId;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
@@ -51,6 +53,8 @@ pub enum EngineError {
     },
     /// Blocks were leaked or counted twice.
     Ledger(String),
+    /// An audit found a broken rule; the text names it.
+    Audit(String),
 }
 
 impl fmt::Display for EngineError {
@@ -61,7 +65,7 @@ impl fmt::Display for EngineError {
             EngineError::NotLive { bound, unfinished } => {
                 write!(f, "requests {unfinished:?} did not finish within {bound} step boundaries")
             }
-            EngineError::Ledger(why) => write!(f, "{why}"),
+            EngineError::Ledger(why) | EngineError::Audit(why) => write!(f, "{why}"),
         }
     }
 }
@@ -159,7 +163,7 @@ pub fn check<D: Device>(
     Ok(())
 }
 
-/// Carries out a schedule on a fresh engine instance.
+/// Carries out a schedule on a fresh engine instance, which is audited at every step.
 pub fn execute<D: Device>(
     model: &DeviceModel<D>,
     world: &World,
@@ -167,6 +171,19 @@ pub fn execute<D: Device>(
     schedule: &Schedule,
     seed: u64,
     capture: Option<Capture>,
+) -> Result<Run, EngineError> {
+    execute_with(model, world, workload, schedule, seed, capture, true)
+}
+
+/// [`execute`], with audits or without. They change no result.
+pub fn execute_with<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+    seed: u64,
+    capture: Option<Capture>,
+    audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
@@ -182,6 +199,7 @@ pub fn execute<D: Device>(
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
         capture,
+        auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
     engine.run_to_end(boundary_bound(workload, schedule))
@@ -194,6 +212,8 @@ struct Engine<'m, D: Device> {
     block_size: u32,
     hasher: TrajectoryHasher,
     capture: Option<Capture>,
+    /// `None` if the run is not audited.
+    auditor: Option<Auditor>,
     run: Run,
 }
 
@@ -216,10 +236,13 @@ impl<D: Device> Engine<'_, D> {
             } else {
                 let padding = self.scheduler.pad(&step);
                 let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (logits, drawn) = self.launch(&step, tables, padding)?;
+                let (logits, drawn) = self.launch(&step, tables, padding, false)?;
                 self.take_in(&step, &logits, &drawn)?;
             }
             self.land()?;
+            if let Some(auditor) = &mut self.auditor {
+                auditor.after_step(&self.scheduler).map_err(audited)?;
+            }
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
         }
@@ -239,13 +262,18 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
-    /// and the draws.
+    /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
         step: &[Slice],
         tables: Vec<Vec<BlockId>>,
         padding: usize,
+        left: bool,
     ) -> Result<(Vec<u64>, Vec<Option<u32>>), EngineError> {
+        if let Some(auditor) = &mut self.auditor {
+            let launch = Launch { slices: step, tables: &tables, left };
+            auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
+        }
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
@@ -293,7 +321,8 @@ impl<D: Device> Engine<'_, D> {
         for flight in self.scheduler.landings() {
             let step = std::slice::from_ref(&flight.slice);
             let padding = self.scheduler.usual_padding(flight.slice.len);
-            let (logits, drawn) = self.launch(step, vec![flight.blocks.clone()], padding)?;
+            let (logits, drawn) =
+                self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {
                 self.take_in(step, &logits, &drawn)?;
             } else {
@@ -422,6 +451,10 @@ impl<D: Device> Engine<'_, D> {
         self.hasher.tag("logits");
         self.hasher.list(logits.iter().copied());
     }
+}
+
+fn audited(finding: audit::Finding) -> EngineError {
+    EngineError::Audit(finding.to_string())
 }
 
 /// Moves the device's counters into the run's sentinels.
