@@ -252,7 +252,9 @@ impl Campaign<'_> {
 
     fn judge(&self, cases: &Cases, asked: &[Asked], index: u64) -> Result<Judged, SubjectError> {
         let case = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
-        let prompts: Vec<usize> = case.workload.requests.iter().map(|r| r.prompt.len()).collect();
+        let requests = case.workload.requests.iter().zip(case.workload.lengths());
+        let prompts: Vec<usize> =
+            requests.flat_map(|(r, lengths)| r.sample_ids().map(move |_| lengths.prompt)).collect();
         let edges = self.subject.edges();
         let mut executions =
             match Executions::new(self.subject, &case, self.wants_fresh_process(index)) {
