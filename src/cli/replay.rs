@@ -119,10 +119,11 @@ fn judge(
     };
     match &judgement {
         Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv compared",
+            "{} held: {} positions, {} kv, {} rows of layer digests compared",
             relation.id,
             compared.positions,
-            compared.kv
+            compared.kv,
+            compared.sites
         ),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
