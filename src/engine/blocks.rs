@@ -104,9 +104,20 @@ impl BlockPool {
         *count == 0 && !findable
     }
 
+    /// Number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.references.len()
+    }
+
     /// The free list and the cached list, for audits.
     pub(super) fn lists(&self) -> [&VecDeque<BlockId>; 2] {
         [&self.free, &self.cached]
+    }
+
+    /// Puts a block into the free list, whatever it is: a fault to be planted.
+    #[cfg(test)]
+    pub(super) fn free_again(&mut self, block: BlockId) {
+        self.free.push_back(block);
     }
 
     /// Every block is free or cached, exactly once; the error names the first that is not.

@@ -18,7 +18,7 @@ pub(super) struct Forward<'m, D: Device> {
     swap: Option<D::Swap>,
     workspace: Option<Workspace<D>>,
     /// Whether the workspace is filled with NaN before each step.
-    poison: bool,
+    pub(super) poison: bool,
 }
 
 /// Digests of a row.

@@ -5,6 +5,7 @@
 
 mod abort;
 mod admission;
+mod audit;
 mod blocks;
 mod deeds;
 mod deviations;
@@ -31,6 +32,7 @@ use crate::schedule::Schedule;
 use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
+use audit::{Auditor, Launch};
 use blocks::BlockId;
 use deeds::Writers;
 use forward::Forward;
@@ -57,6 +59,8 @@ pub enum EngineError {
     },
     /// Blocks were leaked or counted twice.
     Ledger(String),
+    /// An audit found a broken rule; the text names it.
+    Audit(String),
 }
 
 impl fmt::Display for EngineError {
@@ -68,7 +72,7 @@ impl fmt::Display for EngineError {
                 let names: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
                 write!(f, "{} did not finish within {bound} step boundaries", names.join("; "))
             }
-            EngineError::Ledger(why) => write!(f, "{why}"),
+            EngineError::Ledger(why) | EngineError::Audit(why) => write!(f, "{why}"),
         }
     }
 }
@@ -182,7 +186,7 @@ pub fn check<D: Device>(
     Ok(())
 }
 
-/// Carries out a schedule on a fresh engine instance.
+/// Carries out a schedule on a fresh engine instance, which is audited at every step.
 pub fn execute<D: Device>(
     model: &DeviceModel<D>,
     world: &World,
@@ -190,6 +194,19 @@ pub fn execute<D: Device>(
     schedule: &Schedule,
     seed: u64,
     capture: Option<Capture>,
+) -> Result<Run, EngineError> {
+    execute_with(model, world, workload, schedule, seed, capture, true)
+}
+
+/// [`execute`], with audits or without. They change no result.
+pub fn execute_with<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+    seed: u64,
+    capture: Option<Capture>,
+    audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
@@ -211,6 +228,7 @@ pub fn execute<D: Device>(
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
         capture,
+        auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
     engine.run_to_end(boundary_bound(workload, schedule))
@@ -224,6 +242,8 @@ struct Engine<'m, D: Device> {
     block_size: u32,
     hasher: TrajectoryHasher,
     capture: Option<Capture>,
+    /// `None` if the run is not audited.
+    auditor: Option<Auditor>,
     run: Run,
 }
 
@@ -246,10 +266,13 @@ impl<D: Device> Engine<'_, D> {
             } else {
                 let padding = self.scheduler.pad(&step);
                 let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (digests, drawn) = self.launch(&step, tables, padding)?;
+                let (digests, drawn) = self.launch(&step, tables, padding, false)?;
                 self.take_in(&step, digests, &drawn)?;
             }
             self.land()?;
+            if let Some(auditor) = &mut self.auditor {
+                auditor.after_step(&self.scheduler).map_err(audited)?;
+            }
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
         }
@@ -268,14 +291,19 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row, and
-    /// the draws.
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
         step: &[Slice],
         tables: Vec<Vec<BlockId>>,
         padding: usize,
+        left: bool,
     ) -> Result<(Vec<RowDigests>, Vec<Option<u32>>), EngineError> {
+        if let Some(auditor) = &mut self.auditor {
+            let launch = Launch { slices: step, tables: &tables, left };
+            auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
+        }
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
@@ -300,7 +328,8 @@ impl<D: Device> Engine<'_, D> {
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
         }
-        let draws = self.draws(step);
+        // Nobody is left to draw for.
+        let draws = if left { Vec::new() } else { self.draws(step) };
         let drawn = self.draw(&draws)?;
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
         self.hash_step(step, &layout, padding, &digests);
@@ -324,7 +353,8 @@ impl<D: Device> Engine<'_, D> {
         for flight in self.scheduler.landings() {
             let step = std::slice::from_ref(&flight.slice);
             let padding = self.scheduler.usual_padding(flight.slice.len);
-            let (digests, drawn) = self.launch(step, vec![flight.blocks.clone()], padding)?;
+            let (digests, drawn) =
+                self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {
                 self.take_in(step, digests, &drawn)?;
             } else {
@@ -432,6 +462,10 @@ impl<D: Device> Engine<'_, D> {
             self.hasher.list(row.sites.iter().copied());
         }
     }
+}
+
+fn audited(finding: audit::Finding) -> EngineError {
+    EngineError::Audit(finding.to_string())
 }
 
 /// Moves the device's counters into the run's sentinels.

@@ -243,7 +243,7 @@ impl Scheduler {
     pub(super) fn free_blocks(&mut self, blocks: &[BlockId]) {
         for &block in blocks.iter().rev() {
             if self.pool.release(block, self.index.contains(block)) && self.poison {
-                self.deeds.push(Deed::Poison { block, used: true });
+                self.deeds.push(Deed::Poison(block));
             }
         }
     }
@@ -368,9 +368,7 @@ impl Scheduler {
             self.index.remove(block);
             self.sentinels.hit(Sentinel::Evict);
         }
-        if self.poison {
-            self.deeds.push(Deed::Poison { block, used: origin == Origin::Evicted });
-        }
+        self.deeds.push(Deed::HandOut { block, used: origin == Origin::Evicted });
         Some(block)
     }
 

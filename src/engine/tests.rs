@@ -10,6 +10,8 @@ use crate::world::World;
 
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
+mod decisions;
+
 struct Bench {
     model: DeviceModel<Host>,
     world: World,

@@ -35,9 +35,19 @@ pub enum Feature {
     Odd,
     /// Many requests at once.
     Crowd,
+    /// Several samples a request, forked from each other.
+    Samples,
+    /// Preemption by swap.
+    Swap,
+    /// Requests that are aborted.
+    Abort,
+    /// Several namespaces of the prefix cache.
+    Namespace,
+    /// Prompts that continue another request's output.
+    Follow,
 }
 
-const FEATURES: usize = Feature::Crowd as usize + 1;
+const FEATURES: usize = Feature::Follow as usize + 1;
 
 /// How much of each feature a case has, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +65,10 @@ impl Swarm {
         rare(&mut levels[Feature::Odd as usize], draw.percent(40));
         rare(&mut levels[Feature::Tight as usize], draw.percent(50));
         rare(&mut levels[Feature::Crowd as usize], draw.percent(6));
+        rare(&mut levels[Feature::Samples as usize], draw.percent(50));
+        rare(&mut levels[Feature::Abort as usize], draw.percent(50));
+        rare(&mut levels[Feature::Namespace as usize], draw.percent(40));
+        rare(&mut levels[Feature::Follow as usize], draw.percent(40));
         Swarm(levels)
     }
 
