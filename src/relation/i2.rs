@@ -151,7 +151,7 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let reports = Reports::of(&executions.subject().capabilities());
+    let reports = Reports::of(executions.capabilities());
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);
