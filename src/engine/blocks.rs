@@ -142,10 +142,10 @@ impl BlockPool {
     /// Writes reference counts, free list and cached list to the trajectory.
     pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
         hasher.tag("references");
-        hasher.list32(self.references.iter().copied());
+        hasher.list(self.references.iter().copied());
         for (tag, list) in [("free", &self.free), ("cached", &self.cached)] {
             hasher.tag(tag);
-            hasher.list32(list.iter().copied());
+            hasher.list(list.iter().copied());
         }
     }
 }

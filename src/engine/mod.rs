@@ -226,7 +226,7 @@ pub fn execute_with<D: Device>(
         )?
         .with_poison(world.poison),
         writers: Writers::default(),
-        planner: Planner::new(&model.config, &world.mode),
+        planner: model.planner.in_mode(&world.mode),
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
@@ -467,14 +467,14 @@ impl<D: Device> Engine<'_, D> {
             let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
             let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
             self.hasher.list(row.into_iter());
-            self.hasher.list32(rows.blocks.iter().copied());
+            self.hasher.list(rows.blocks.iter().copied());
         }
         self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
-        self.hasher.list(digests.iter().map(|d| d.logits));
+        self.hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
         self.hasher.tag("sites");
         for row in digests {
-            self.hasher.list(row.sites.iter().copied());
+            self.hasher.digests(row.sites.len(), row.sites.iter().copied());
         }
     }
 }

@@ -44,14 +44,14 @@ impl Scheduler {
                 sequence.forked.into(),
             ];
             hasher.list(numbers.into_iter());
-            hasher.list32(sequence.blocks.iter().copied());
-            hasher.list32(sequence.slots.iter().copied());
+            hasher.list(sequence.blocks.iter().copied());
+            hasher.list(sequence.slots.iter().copied());
             hasher.list(sequence.evicted.iter().map(|j| *j as u64));
-            hasher.list32(sequence.tokens.iter().copied());
+            hasher.list(sequence.tokens.iter().copied());
         }
         self.pool.hash_into(hasher);
         hasher.tag("swap");
-        hasher.list32(self.swap.free());
+        hasher.list(self.swap.free());
         hasher.tag("flights");
         for flight in &self.flights {
             let Flight { slice, blocks, lands_at, left } = flight;
@@ -61,10 +61,10 @@ impl Scheduler {
                 [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
                     .into_iter(),
             );
-            hasher.list32(blocks.iter().copied());
+            hasher.list(blocks.iter().copied());
         }
         self.index.hash_into(hasher);
         hasher.tag("intents");
-        hasher.list32(self.deviations.state());
+        hasher.list(self.deviations.state());
     }
 }
