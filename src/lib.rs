@@ -56,6 +56,7 @@ pub mod env;
 pub mod fixture;
 pub mod harness;
 pub mod input;
+pub mod lifecycle;
 pub mod record;
 pub mod relation;
 pub mod schedule;

@@ -1,5 +1,6 @@
 //! Admission: who becomes resident, and with which cached blocks.
 
+use crate::lifecycle::Event;
 use crate::record::{KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
@@ -41,6 +42,7 @@ impl Scheduler {
             if steps > 0 {
                 sequence.offer_at = self.boundary + steps;
                 self.sentinels.hit(Sentinel::AdmitRefused);
+                self.note(i, Event::AdmitRefused);
                 // This offer is gone, and with it what else was meant for it.
                 while let Some(taken) = self.deviations.take(uid, due, |_| true) {
                     self.deviations.overtake(taken);
@@ -75,11 +77,17 @@ impl Scheduler {
         sequence.step_at = self.boundary;
         if sequence.residency > 1 {
             self.sentinels.hit(Sentinel::Resume);
+            self.note(i, Event::Resume);
+        } else {
+            self.note(i, Event::Admit);
         }
         if cached.len() < findable && cached.is_empty() {
             self.sentinels.hit(Sentinel::HitRefused);
+            self.note(i, Event::CacheRefused);
         }
         if !cached.is_empty() {
+            self.note(i, Event::CacheHit);
+            let sequence = &self.sequences[i];
             self.sentinels.hit(Sentinel::HitTokensSaved);
             let servable = (sequence.tokens.len() - 1) / self.block_size;
             self.sentinels.hit(if cached.len() == servable {

@@ -7,6 +7,7 @@ mod admission;
 mod blocks;
 mod deviations;
 mod forward;
+mod life;
 mod model;
 pub mod plan;
 mod prefix;
@@ -217,6 +218,7 @@ impl<D: Device> Engine<'_, D> {
             }
         }
         self.run.sentinels.merge(&self.scheduler.sentinels);
+        self.run.life = std::mem::take(&mut self.scheduler.life);
         count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
         self.run.trajectory = self.hasher.finish();

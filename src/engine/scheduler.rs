@@ -5,7 +5,8 @@
 //! leaves open; nothing else decides. Priority is (arrival, order of submission) and never changes, so the oldest
 //! request always makes progress.
 
-use crate::record::{Finish, KvMoment, Sentinel, SentinelCounts};
+use crate::lifecycle::Event;
+use crate::record::{Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts};
 use crate::schedule::{Act, Mark, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
@@ -64,6 +65,8 @@ pub(super) struct Scheduler {
     pub(super) index: PrefixIndex,
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
+    /// Lifecycle events so far.
+    pub(super) life: Vec<LifeEvent>,
     /// Filled by decisions, drained by the engine.
     pub(super) reads: Vec<KvRead>,
     pub(super) boundary: u64,
@@ -105,6 +108,7 @@ impl Scheduler {
             index: PrefixIndex::new(world.hash_bits),
             deviations,
             sentinels: SentinelCounts::default(),
+            life: Vec::new(),
             reads: Vec::new(),
             boundary: 0,
         }
@@ -138,9 +142,11 @@ impl Scheduler {
     }
 
     fn arrive(&mut self) {
-        for sequence in &mut self.sequences {
+        for i in 0..self.sequences.len() {
+            let sequence = &mut self.sequences[i];
             if sequence.state == State::Future && sequence.arrival <= self.boundary {
                 sequence.state = State::Waiting;
+                self.note(i, Event::Arrive);
             }
         }
     }
@@ -197,8 +203,10 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.offer_at = offer_at;
         sequence.computed = 0;
+        sequence.is_decoding = false;
         sequence.indexed = 0;
         sequence.row = None;
+        self.note(i, Event::PreemptRecompute);
     }
 
     /// Gives back the blocks, tail first so that the tail of a prefix is evicted before its head, after asking for
@@ -292,6 +300,7 @@ impl Scheduler {
                     if origin == Origin::Evicted {
                         self.index.remove(block);
                         self.sentinels.hit(Sentinel::Evict);
+                        self.note(i, Event::Evict);
                     }
                     self.sequences[i].blocks.push(block);
                 }
@@ -386,7 +395,11 @@ impl Scheduler {
         let mut drawn = drawn.iter();
         for slice in step {
             let draws = self.draws(slice);
-            self.sequences[slice.index].computed += slice.len;
+            let sequence = &mut self.sequences[slice.index];
+            sequence.computed += slice.len;
+            let event = if sequence.is_decoding { Event::Decode } else { Event::Chunk };
+            sequence.is_decoding = draws;
+            self.note(slice.index, event);
             self.publish(slice.index);
             if !draws {
                 continue;
@@ -409,6 +422,12 @@ impl Scheduler {
             if let Some(finish) = finish {
                 self.release(slice.index);
                 self.sequences[slice.index].state = State::Finished(finish);
+                match finish {
+                    Finish::Eos => self.note(slice.index, Event::FinishEos),
+                    Finish::Length => self.note(slice.index, Event::FinishLength),
+                    // Nothing was drawn: no event of the table.
+                    Finish::Undecided => {}
+                }
             }
         }
     }
@@ -419,10 +438,15 @@ impl Scheduler {
             return;
         }
         let sequence = &mut self.sequences[i];
+        let mut is_new = false;
         while (sequence.indexed + 1) * self.block_size <= sequence.computed {
             let prefix = &sequence.tokens[..(sequence.indexed + 1) * self.block_size];
-            self.index.publish(prefix, self.block_size, sequence.blocks[sequence.indexed]);
+            is_new |=
+                self.index.publish(prefix, self.block_size, sequence.blocks[sequence.indexed]);
             sequence.indexed += 1;
+        }
+        if is_new {
+            self.note(i, Event::Publish);
         }
     }
 

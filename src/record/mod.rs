@@ -1,5 +1,6 @@
 //! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
 
+pub mod life;
 pub mod sentinel;
 pub mod trajectory;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Intent;
 
+pub use life::LifeEvent;
 pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
 
@@ -151,6 +153,8 @@ pub struct Run {
     pub trajectory: Trajectory,
     /// Counters of the mechanisms.
     pub sentinels: SentinelCounts,
+    /// Lifecycle events of all sequences, in the order in which they happened.
+    pub life: Vec<LifeEvent>,
     /// One outcome an intent, in the schedule's order.
     pub intents: Vec<IntentOutcome>,
 }
