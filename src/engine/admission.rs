@@ -1,12 +1,12 @@
 //! Admission: who becomes resident, and with which cached blocks.
 
 use crate::lifecycle::Event;
-use crate::record::{KvMoment, Sentinel};
+use crate::record::{Boundary, KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
-use super::scheduler::{KvRead, Scheduler};
-use super::sequence::State;
+use super::scheduler::{Granules, KvRead, Scheduler};
+use super::sequence::{Sequence, State};
 
 impl Scheduler {
     /// Admits waiting sequences, oldest first, until one does not fit.
@@ -22,7 +22,9 @@ impl Scheduler {
             let found = self.index.lookup(&sequence.tokens, self.block_size, limit);
             let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
             let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
-            if needed + unused > self.pool.available() {
+            let available = self.pool.available();
+            self.boundaries.near(Boundary::AdmissionRoom, available, needed + unused);
+            if needed + unused > available {
                 return;
             }
             self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
@@ -80,6 +82,10 @@ impl Scheduler {
             self.note(i, Event::Resume);
         } else {
             self.note(i, Event::Admit);
+            self.note_request(i);
+        }
+        if self.prefix_cache {
+            self.boundaries.near(Boundary::HitBlocks, cached.len(), 1);
         }
         if cached.len() < findable && cached.is_empty() {
             self.sentinels.hit(Sentinel::HitRefused);
@@ -88,6 +94,8 @@ impl Scheduler {
         if !cached.is_empty() {
             self.note(i, Event::CacheHit);
             let sequence = &self.sequences[i];
+            let tokens = sequence.tokens.len();
+            self.boundaries.near_multiple(Boundary::HitTokens, tokens, self.block_size);
             self.sentinels.hit(Sentinel::HitTokensSaved);
             let servable = (sequence.tokens.len() - 1) / self.block_size;
             self.sentinels.hit(if cached.len() == servable {
@@ -102,6 +110,22 @@ impl Scheduler {
                 blocks: sequence.blocks.clone(),
                 positions: sequence.computed,
             });
+        }
+    }
+
+    /// Counts the sizes of a request that is admitted for the first time.
+    fn note_request(&mut self, i: usize) {
+        let Sequence { prompt_len, max_tokens, sampling, .. } = &self.sequences[i];
+        let Granules { tile, split, vocab, positions_max } = self.granules;
+        let counts = &mut self.boundaries;
+        counts.near_multiple(Boundary::PromptBlock, *prompt_len, self.block_size);
+        counts.near_multiple(Boundary::PromptTile, *prompt_len, tile);
+        counts.near_multiple(Boundary::PromptSplit, *prompt_len, split);
+        counts.near(Boundary::Context, prompt_len + max_tokens - 1, positions_max);
+        counts.near(Boundary::MaxTokens, *max_tokens, 1);
+        if !sampling.is_greedy() {
+            counts.near(Boundary::TopKOne, sampling.top_k as usize, 1);
+            counts.near(Boundary::TopKVocabulary, sampling.top_k as usize, vocab);
         }
     }
 }

@@ -20,7 +20,8 @@ use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
-    Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
+    Boundary, Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
+    TrajectoryHasher,
 };
 use crate::schedule::Schedule;
 use crate::workload::Workload;
@@ -161,7 +162,12 @@ pub fn execute<D: Device>(
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
-    let granules = Granules { tile: constants.tile as usize, split: constants.split as usize };
+    let granules = Granules {
+        tile: constants.tile as usize,
+        split: constants.split as usize,
+        vocab: model.config.vocab,
+        positions_max: model.positions_max(),
+    };
     let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
     let mut run = Run::default();
     run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
@@ -219,6 +225,7 @@ impl<D: Device> Engine<'_, D> {
         }
         self.run.sentinels.merge(&self.scheduler.sentinels);
         self.run.life = std::mem::take(&mut self.scheduler.life);
+        self.run.boundaries.merge(&self.scheduler.boundaries);
         count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
         self.run.trajectory = self.hasher.finish();
@@ -244,6 +251,15 @@ impl<D: Device> Engine<'_, D> {
             .copied()
             .collect();
         let plan = self.planner.plan(tokens.len(), step.len());
+        let edges = [
+            Boundary::RowsSingle,
+            Boundary::RowsSkinny,
+            Boundary::RowsParallel,
+            Boundary::RowsFused,
+        ];
+        for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
+            self.run.boundaries.near(boundary, tokens.len(), edge as usize);
+        }
         let logits = self.forward.step(&plan, &layout, &tokens)?;
         self.observe(step, &logits)?;
         let draws = self.draws(step);

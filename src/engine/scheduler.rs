@@ -6,7 +6,9 @@
 //! request always makes progress.
 
 use crate::lifecycle::Event;
-use crate::record::{Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts};
+use crate::record::{
+    Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
+};
 use crate::schedule::{Act, Mark, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
@@ -47,18 +49,20 @@ pub(super) struct KvRead {
     pub(super) positions: usize,
 }
 
-/// Sizes at which chunks are called "mid".
+/// Sizes at which chunks are called "mid", and limits of requests, for counts alone: no decision depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
     pub(super) tile: usize,
     pub(super) split: usize,
+    pub(super) vocab: usize,
+    pub(super) positions_max: usize,
 }
 
 pub(super) struct Scheduler {
     pub(super) block_size: usize,
     token_budget: usize,
     pub(super) prefix_cache: bool,
-    granules: Granules,
+    pub(super) granules: Granules,
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
     pub(super) pool: BlockPool,
@@ -67,6 +71,7 @@ pub(super) struct Scheduler {
     pub(super) sentinels: SentinelCounts,
     /// Lifecycle events so far.
     pub(super) life: Vec<LifeEvent>,
+    pub(super) boundaries: BoundaryCounts,
     /// Filled by decisions, drained by the engine.
     pub(super) reads: Vec<KvRead>,
     pub(super) boundary: u64,
@@ -109,6 +114,7 @@ impl Scheduler {
             deviations,
             sentinels: SentinelCounts::default(),
             life: Vec::new(),
+            boundaries: BoundaryCounts::default(),
             reads: Vec::new(),
             boundary: 0,
         }
@@ -218,6 +224,8 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::FragmentedTable);
         }
         for &block in blocks.iter().rev() {
+            let references = self.pool.references(block) as usize;
+            self.boundaries.near(Boundary::References, references, 2);
             self.pool.release(block, self.index.contains(block));
         }
         self.reads.push(KvRead {
@@ -239,6 +247,9 @@ impl Scheduler {
                 continue;
             }
             let (start, remaining) = (sequence.computed, sequence.remaining());
+            if budget < usize::MAX {
+                self.boundaries.near(Boundary::BudgetRoom, budget, remaining);
+            }
             let Chunk { len, default, cut } = self.chunk(i, remaining.min(budget));
             let has_room = self.make_room(i, start + len, &step);
             match cut {
@@ -294,6 +305,10 @@ impl Scheduler {
     /// youngest. Returns false if the sequence itself had to go.
     fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
         let wanted = positions.div_ceil(self.block_size);
+        let missing = wanted.saturating_sub(self.sequences[i].blocks.len());
+        if missing > 0 {
+            self.boundaries.near(Boundary::GrowthRoom, self.pool.available(), missing);
+        }
         while self.sequences[i].blocks.len() < wanted {
             match self.pool.allocate() {
                 Some((block, origin)) => {
@@ -362,6 +377,7 @@ impl Scheduler {
             }
             row += slice.len;
         }
+        self.boundaries.near(Boundary::StepSequences, ordered.len(), 1);
         if ordered.len() > 1 {
             self.sentinels.hit(Sentinel::SharedStep);
         }
@@ -400,6 +416,7 @@ impl Scheduler {
             let event = if sequence.is_decoding { Event::Decode } else { Event::Chunk };
             sequence.is_decoding = draws;
             self.note(slice.index, event);
+            self.note_ends(event, slice.start, slice.start + slice.len);
             self.publish(slice.index);
             if !draws {
                 continue;
@@ -429,6 +446,22 @@ impl Scheduler {
                     Finish::Undecided => {}
                 }
             }
+        }
+    }
+
+    /// Counts where a computed chunk began and ended.
+    fn note_ends(&mut self, event: Event, start: usize, end: usize) {
+        use Boundary::{ChunkBlock, ChunkSplit, ChunkTile, DecodeBlock, DecodeSplit, DecodeTile};
+        let Granules { tile, split, .. } = self.granules;
+        let kinds = match event {
+            Event::Decode => [DecodeBlock, DecodeTile, DecodeSplit],
+            _ => [ChunkBlock, ChunkTile, ChunkSplit],
+        };
+        for (boundary, granule) in kinds.into_iter().zip([self.block_size, tile, split]) {
+            self.boundaries.near_multiple(boundary, end, granule);
+        }
+        if event == Event::Chunk && start > 0 {
+            self.boundaries.near_multiple(Boundary::StartTile, start, tile);
         }
     }
 
