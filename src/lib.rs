@@ -50,6 +50,7 @@
 
 pub mod case;
 pub mod contract;
+pub mod coverage;
 pub mod device;
 pub mod engine;
 pub mod env;

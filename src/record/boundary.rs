@@ -123,9 +123,13 @@ impl BoundaryCounts {
         }
     }
 
-    /// Counts a use of `value`, whose edges are the multiples of `granule` from `granule` on.
+    /// Counts a use of `value`, whose edges are the multiples of `granule` from `granule` on. Of one, everything is a
+    /// multiple: nothing is counted.
     #[inline]
     pub fn near_multiple(&mut self, boundary: Boundary, value: usize, granule: usize) {
+        if granule < 2 {
+            return;
+        }
         let nearest = (value + 1) / granule * granule;
         for edge in [nearest, nearest.saturating_sub(granule)] {
             if edge > 0 {
@@ -181,5 +185,6 @@ mod tests {
         // One past an edge and one before the next.
         assert_eq!(at(3, 2), [1, 0, 1]);
         assert_eq!(at(1, 2), [1, 0, 0]);
+        assert_eq!(at(3, 1), [0; 3]);
     }
 }
