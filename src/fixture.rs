@@ -30,6 +30,7 @@ pub struct Fixture<D: Device> {
     mode: Mode,
     block_size: u32,
     fresh: Option<FreshProcess>,
+    audits: bool,
 }
 
 /// How a fresh process repeats a case: a program that reads the case file named by its last argument and prints the
@@ -98,6 +99,7 @@ impl<D: Device> Fixture<D> {
             mode,
             block_size: config.block_size as u32,
             fresh: None,
+            audits: true,
         })
     }
 
@@ -115,7 +117,14 @@ impl<D: Device> Fixture<D> {
             mode,
             block_size: self.block_size,
             fresh: self.fresh.clone(),
+            audits: self.audits,
         }
+    }
+
+    /// The same engine without its audits, for measurements.
+    pub fn without_audits(mut self) -> Fixture<D> {
+        self.audits = false;
+        self
     }
 
     /// The model.
@@ -182,6 +191,8 @@ where
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 
@@ -193,13 +204,13 @@ where
         seed: u64,
         capture: Option<Capture>,
     ) -> Result<Run, SubjectError> {
-        engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
-            match error {
-                EngineError::BadInput(why) => SubjectError::BadInput(why),
-                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
-                EngineError::NotLive { .. } | EngineError::Ledger(_) => {
-                    SubjectError::Failed(error.to_string())
-                }
+        let (model, audits) = (&self.model, self.audits);
+        let run = engine::execute_with(model, world, workload, schedule, seed, capture, audits);
+        run.map_err(|error| match error {
+            EngineError::BadInput(why) => SubjectError::BadInput(why),
+            EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
+            EngineError::NotLive { .. } | EngineError::Ledger(_) | EngineError::Audit(_) => {
+                SubjectError::Failed(error.to_string())
             }
         })
     }

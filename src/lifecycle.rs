@@ -21,6 +21,8 @@ pub enum State {
     Absent,
     /// Arrived, never admitted.
     Waiting,
+    /// Waiting, being offered: a block of its prefix was evicted, and it is admitted next.
+    Offered,
     /// Resident; the prefix cache has not answered and nothing was computed in this residency.
     Admitted,
     /// Resident, its known tokens not all computed; nothing to publish.
@@ -39,6 +41,8 @@ pub enum State {
     DecodeRoom,
     /// Lost its residency; will compute its tokens again.
     Preempted,
+    /// Preempted, being offered: a block of its prefix was evicted, and it is admitted next.
+    Reoffered,
     /// In host memory, its known tokens not all computed.
     SwappedPrefill,
     /// In host memory, every known token but the last computed.
@@ -95,11 +99,12 @@ pub enum Event {
 }
 
 /// All states with the names that reports show.
-pub const STATES: [(State, &str); 15] = {
+pub const STATES: [(State, &str); 17] = {
     use State::*;
     [
         (Absent, "absent"),
         (Waiting, "waiting"),
+        (Offered, "offered"),
         (Admitted, "admitted"),
         (Prefilling, "prefilling"),
         (Chunked, "chunked"),
@@ -109,6 +114,7 @@ pub const STATES: [(State, &str); 15] = {
         (Decoding, "decoding"),
         (DecodeRoom, "decode_room"),
         (Preempted, "preempted"),
+        (Reoffered, "reoffered"),
         (SwappedPrefill, "swapped_prefill"),
         (SwappedDecode, "swapped_decode"),
         (Finished, "finished"),
@@ -166,7 +172,8 @@ const TABLE: &[Row] = {
     &[
         Row(&[Absent], Arrive, Waiting),
         Row(&[Waiting], AdmitRefused, Waiting),
-        Row(&[Waiting], Admit, Admitted),
+        Row(&[Waiting, Offered], Evict, Offered),
+        Row(&[Waiting, Offered], Admit, Admitted),
         Row(&[Admitted], CacheHit, Prefilling),
         Row(&[Admitted], CacheRefused, Prefilling),
         Row(&[Admitted], Fork, Prefilling),
@@ -191,7 +198,8 @@ const TABLE: &[Row] = {
             Preempted,
         ),
         Row(&[Preempted], AdmitRefused, Preempted),
-        Row(&[Preempted], Resume, Admitted),
+        Row(&[Preempted, Reoffered], Evict, Reoffered),
+        Row(&[Preempted, Reoffered], Resume, Admitted),
         Row(&[Admitted, Prefilling, Chunked], PreemptSwap, SwappedPrefill),
         Row(&[SwappedPrefill], AdmitRefused, SwappedPrefill),
         Row(&[SwappedPrefill], Evict, SwappedPrefill),

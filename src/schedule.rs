@@ -91,6 +91,29 @@ pub enum Act {
     },
     /// From a `Computed` on: the next time that a victim has to make room, it is this request.
     Victim,
+    /// From a `Computed` or an `Offer` on: the next block allocated to it is this one of the free blocks (of the cached
+    /// ones, if none is free) instead of the first; the last one, if there are fewer.
+    Place {
+        /// Place in the pool's order, from 0.
+        nth: u32,
+    },
+    /// At an `Offer`: before the prefix lookup, the cached block that holds its own block of this index is evicted, if
+    /// nobody uses it.
+    Evict {
+        /// Index among the request's own blocks, from 0.
+        block: u32,
+    },
+    /// At a `Computed`: the step that it takes part in is padded to this many buckets above the one that holds it.
+    Bucket {
+        /// Buckets.
+        extra: u32,
+    },
+    /// At a `Computed`: the chunk launched in this step lands only this many boundaries later. Until then the request is
+    /// in no other step; for marks, its tokens count as computed.
+    Land {
+        /// Boundaries.
+        late: u32,
+    },
 }
 
 /// Names of the acts, in a fixed order, for counts.
@@ -113,11 +136,19 @@ pub enum ActKind {
     Preempt,
     /// [`Act::Victim`]
     Victim,
+    /// [`Act::Place`]
+    Place,
+    /// [`Act::Evict`]
+    Evict,
+    /// [`Act::Bucket`]
+    Bucket,
+    /// [`Act::Land`]
+    Land,
 }
 
 impl ActKind {
     /// All kinds.
-    pub const ALL: [ActKind; 8] = [
+    pub const ALL: [ActKind; 12] = [
         ActKind::Arrive,
         ActKind::Hold,
         ActKind::Hit,
@@ -126,6 +157,10 @@ impl ActKind {
         ActKind::Cut,
         ActKind::Preempt,
         ActKind::Victim,
+        ActKind::Place,
+        ActKind::Evict,
+        ActKind::Bucket,
+        ActKind::Land,
     ];
 
     /// Name in reports.
@@ -139,6 +174,10 @@ impl ActKind {
             ActKind::Cut => "cut",
             ActKind::Preempt => "preempt",
             ActKind::Victim => "victim",
+            ActKind::Place => "place",
+            ActKind::Evict => "evict",
+            ActKind::Bucket => "bucket",
+            ActKind::Land => "land",
         }
     }
 
@@ -160,6 +199,10 @@ impl Act {
             Act::Cut { .. } => ActKind::Cut,
             Act::Preempt { .. } => ActKind::Preempt,
             Act::Victim => ActKind::Victim,
+            Act::Place { .. } => ActKind::Place,
+            Act::Evict { .. } => ActKind::Evict,
+            Act::Bucket { .. } => ActKind::Bucket,
+            Act::Land { .. } => ActKind::Land,
         }
     }
 
@@ -168,7 +211,14 @@ impl Act {
         match self {
             Act::Arrive { steps } | Act::Hold { steps } | Act::Stall { steps } => steps.into(),
             Act::Preempt { away, .. } => away.into(),
-            Act::Hit { .. } | Act::Rank { .. } | Act::Cut { .. } | Act::Victim => 0,
+            Act::Land { late } => late.into(),
+            Act::Hit { .. }
+            | Act::Rank { .. }
+            | Act::Cut { .. }
+            | Act::Victim
+            | Act::Place { .. }
+            | Act::Evict { .. }
+            | Act::Bucket { .. } => 0,
         }
     }
 }

@@ -124,6 +124,8 @@ impl Subject for Toy {
             token_budget: None,
             prefix_cache: false,
             hash_bits: 64,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 

@@ -15,6 +15,7 @@ pub mod host;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -247,6 +248,12 @@ pub trait Device: Sized {
     fn alloc_t16(&self, len: usize) -> Result<Self::T16, DeviceError>;
     /// Allocates a KV pool.
     fn alloc_kv(&self, shape: KvShape) -> Result<Self::Kv, DeviceError>;
+    /// Fills elements of `x` with NaN: what nobody may read.
+    fn poison_f32(&mut self, x: &mut Self::F32, elements: Range<usize>) -> Result<(), DeviceError>;
+    /// Fills elements of `x` with a NaN of the contract's dtype.
+    fn poison_t16(&mut self, x: &mut Self::T16, elements: Range<usize>) -> Result<(), DeviceError>;
+    /// Fills K and V of a block with NaN, in all layers.
+    fn poison_block(&mut self, kv: &mut Self::Kv, block: u32) -> Result<(), DeviceError>;
 
     /// `h[m][hidden] = w(embedding[token])`. Token ids are below the vocabulary size.
     fn embed(

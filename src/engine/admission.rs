@@ -5,7 +5,8 @@ use crate::record::{Boundary, KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
-use super::scheduler::{Granules, KvRead, Scheduler};
+use super::prefix::Lookup;
+use super::scheduler::{Deed, Granules, KvRead, Scheduler};
 use super::sequence::{Sequence, State};
 
 impl Scheduler {
@@ -17,9 +18,7 @@ impl Scheduler {
                 continue;
             }
             let tokens = sequence.tokens.len();
-            // One token at least is computed, for its logits.
-            let limit = if self.prefix_cache { (tokens - 1) / self.block_size } else { 0 };
-            let found = self.index.lookup(&sequence.tokens, self.block_size, limit);
+            let found = self.lookup(i);
             let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
             let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
             let available = self.pool.available();
@@ -30,6 +29,13 @@ impl Scheduler {
             self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
             self.offer(i, found.blocks);
         }
+    }
+
+    /// What the prefix cache can serve of a sequence. One token at least is computed, for its logits.
+    fn lookup(&self, i: usize) -> Lookup {
+        let tokens = &self.sequences[i].tokens;
+        let limit = if self.prefix_cache { (tokens.len() - 1) / self.block_size } else { 0 };
+        self.index.lookup(tokens, self.block_size, limit)
     }
 
     /// The default would admit this sequence with these cached blocks now; the schedule may refuse or trim.
@@ -52,6 +58,18 @@ impl Scheduler {
                 return;
             }
         }
+        self.sequences[i].evicted.clear();
+        while let Some(taken) =
+            self.deviations.take(uid, due, |act| matches!(act, Act::Evict { .. }))
+        {
+            if let Act::Evict { block } = taken.act {
+                let evicted = self.evict_own(i, block as usize);
+                self.deviations.settle(taken, evicted);
+            }
+        }
+        if !self.sequences[i].evicted.is_empty() {
+            cached = self.lookup(i).blocks;
+        }
         let findable = cached.len();
         while let Some(taken) = self.deviations.take(uid, due, |act| matches!(act, Act::Hit { .. }))
         {
@@ -62,6 +80,26 @@ impl Scheduler {
             }
         }
         self.attach(i, &cached, findable);
+    }
+
+    /// Evicts the cached block that holds a sequence's own block `j`. Returns false if there is none, or if it is in use.
+    fn evict_own(&mut self, i: usize, j: usize) -> bool {
+        let sequence = &mut self.sequences[i];
+        let prefix = j.checked_add(1).and_then(|n| n.checked_mul(self.block_size));
+        let Some(prefix) = prefix.and_then(|end| sequence.tokens.get(..end)) else { return false };
+        let Some(block) = self.index.find(prefix, self.block_size) else { return false };
+        if !self.pool.evict(block) {
+            return false;
+        }
+        self.index.remove(block);
+        sequence.evicted.insert(j);
+        self.sentinels.hit(Sentinel::Evict);
+        self.sentinels.hit(Sentinel::EvictChosen);
+        self.note(i, Event::Evict);
+        if self.poison {
+            self.deeds.push(Deed::Poison { block, used: true });
+        }
+        true
     }
 
     fn attach(&mut self, i: usize, cached: &[BlockId], findable: usize) {
@@ -103,13 +141,13 @@ impl Scheduler {
             } else {
                 Sentinel::HitPartial
             });
-            self.reads.push(KvRead {
+            self.deeds.push(Deed::Read(KvRead {
                 uid: sequence.uid,
                 residency: sequence.residency,
                 moment: KvMoment::Attached,
                 blocks: sequence.blocks.clone(),
                 positions: sequence.computed,
-            });
+            }));
         }
     }
 

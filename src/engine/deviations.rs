@@ -116,13 +116,19 @@ fn fits(intent: Intent) -> bool {
     matches!(
         (intent.act, intent.mark),
         (Act::Arrive { .. }, Mark::Start)
-            | (Act::Hold { .. } | Act::Hit { .. }, Mark::Offer { .. })
+            | (
+                Act::Hold { .. } | Act::Hit { .. } | Act::Place { .. } | Act::Evict { .. },
+                Mark::Offer { .. }
+            )
             | (
                 Act::Stall { .. }
                     | Act::Rank { .. }
                     | Act::Cut { .. }
                     | Act::Preempt { .. }
-                    | Act::Victim,
+                    | Act::Victim
+                    | Act::Place { .. }
+                    | Act::Bucket { .. }
+                    | Act::Land { .. },
                 Mark::Computed { .. }
             )
     )

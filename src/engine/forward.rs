@@ -12,6 +12,8 @@ pub(super) struct Forward<'m, D: Device> {
     pub(super) device: D,
     pub(super) kv: D::Kv,
     workspace: Option<Workspace<D>>,
+    /// Whether the workspace is filled with NaN before each step.
+    poison: bool,
 }
 
 /// Activation buffers for up to `rows` rows.
@@ -25,6 +27,10 @@ struct Workspace<D: Device> {
     gate_up: D::T16,
     z: D::T16,
     logits: D::F32,
+    /// Elements of `h` and `logits`.
+    f32_lens: [usize; 2],
+    /// Elements of the others, in order.
+    t16_lens: [usize; 6],
 }
 
 impl<'m, D: Device> Forward<'m, D> {
@@ -42,18 +48,31 @@ impl<'m, D: Device> Forward<'m, D> {
             kv_heads: model.config.kv_heads,
             head_dim: model.config.head_dim,
         })?;
-        Ok(Forward { model, device, kv, workspace: None })
+        Ok(Forward { model, device, kv, workspace: None, poison: false })
     }
 
-    /// Computes the rows of `layout`, leaves their logits in the workspace and returns a digest of each row.
+    /// The same, with memory that nobody may read full of NaN, or not.
+    pub(super) fn with_poison(self, poison: bool) -> Forward<'m, D> {
+        Forward { poison, ..self }
+    }
+
+    /// Fills a block with NaN.
+    pub(super) fn poison_block(&mut self, block: u32) -> Result<(), DeviceError> {
+        self.device.poison_block(&mut self.kv, block)
+    }
+
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns a digest of each row. `padding`
+    /// rows of NaN come after them in every GEMM and norm, and are nobody's.
     pub(super) fn step(
         &mut self,
         plan: &StepPlan,
         layout: &Layout,
         tokens: &[u32],
+        padding: usize,
     ) -> Result<Vec<u64>, DeviceError> {
-        let m = layout.rows();
-        assert_eq!(tokens.len(), m, "one token a row");
+        let rows = layout.rows();
+        let m = rows + padding;
+        assert_eq!(tokens.len(), rows, "one token a row");
         let model = self.model;
         let config = &model.config;
         let (hidden, ffn, eps) = (config.hidden, config.ffn, config.norm_eps);
@@ -64,7 +83,16 @@ impl<'m, D: Device> Forward<'m, D> {
         let w = self.workspace.as_mut().expect("just made");
         let d = &mut self.device;
 
+        if self.poison {
+            w.poison(d)?;
+        }
         d.embed(&model.embedding, tokens, &mut w.h)?;
+        if padding > 0 {
+            // The operators below fill the padding rows of their outputs; these two are not theirs.
+            let width = heads.q * heads.dim;
+            d.poison_f32(&mut w.h, rows * hidden..m * hidden)?;
+            d.poison_t16(&mut w.attention, rows * width..m * width)?;
+        }
         // The first norm has no residual before it to be fused with.
         let mut norm = plan.norm;
         norm.fused = false;
@@ -88,7 +116,7 @@ impl<'m, D: Device> Forward<'m, D> {
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
         d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
-        d.digest_rows(m, config.vocab, &w.logits)
+        d.digest_rows(rows, config.vocab, &w.logits)
     }
 
     /// Draws from rows of the last step's logits.
@@ -142,6 +170,21 @@ impl<D: Device> Workspace<D> {
             gate_up: device.alloc_t16(rows * 2 * config.ffn)?,
             z: device.alloc_t16(rows * config.ffn)?,
             logits: device.alloc_f32(rows * config.vocab)?,
+            f32_lens: [rows * config.hidden, rows * config.vocab],
+            t16_lens: [config.hidden, qkv, attention, attention, 2 * config.ffn, config.ffn]
+                .map(|width| rows * width),
         })
+    }
+
+    /// Fills every buffer with NaN.
+    fn poison(&mut self, device: &mut D) -> Result<(), DeviceError> {
+        for (x, len) in [&mut self.h, &mut self.logits].into_iter().zip(self.f32_lens) {
+            device.poison_f32(x, 0..len)?;
+        }
+        let Workspace { x, qkv, q, attention, gate_up, z, .. } = self;
+        for (x, len) in [x, qkv, q, attention, gate_up, z].into_iter().zip(self.t16_lens) {
+            device.poison_t16(x, 0..len)?;
+        }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::lifecycle::{Event, State as Life};
 use crate::record::LifeEvent;
 
 use super::scheduler::Scheduler;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, State};
 
 impl Scheduler {
     /// Appends an event of sequence `i` to the log.
@@ -37,6 +37,11 @@ fn after(sequence: &Sequence, event: Event) -> Life {
         Event::SwapIn => Life::Prefilling,
         Event::PreemptSwap if is_decoding => Life::SwappedDecode,
         Event::PreemptSwap => Life::SwappedPrefill,
+        // Chosen at an offer, before the lookup.
+        Event::Evict if sequence.state == State::Waiting && sequence.residency == 0 => {
+            Life::Offered
+        }
+        Event::Evict if sequence.state == State::Waiting => Life::Reoffered,
         Event::Evict | Event::CowCopy if is_decoding => Life::DecodeRoom,
         Event::Evict | Event::CowCopy => Life::PrefillRoom,
         // The token is drawn right after: everything known is computed.

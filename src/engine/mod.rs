@@ -4,11 +4,14 @@
 //! id or an address; an engine instance lives for one execution.
 
 mod admission;
+mod audit;
 mod blocks;
 mod deviations;
+mod flights;
 mod forward;
 mod life;
 mod model;
+mod padding;
 pub mod plan;
 mod prefix;
 mod rows;
@@ -27,11 +30,13 @@ use crate::schedule::Schedule;
 use crate::workload::Workload;
 use crate::world::World;
 
+use audit::{Auditor, Launch};
+use blocks::BlockId;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
-use scheduler::{Granules, KvRead, Scheduler, Slice};
+use scheduler::{Deed, Granules, KvRead, Scheduler, Slice};
 use sequence::State;
 
 /// An execution could not be carried out, or broke an invariant of the engine.
@@ -50,6 +55,8 @@ pub enum EngineError {
     },
     /// Blocks were leaked or counted twice.
     Ledger(String),
+    /// An audit found a broken rule; the text names it.
+    Audit(String),
 }
 
 impl fmt::Display for EngineError {
@@ -60,7 +67,7 @@ impl fmt::Display for EngineError {
             EngineError::NotLive { bound, unfinished } => {
                 write!(f, "requests {unfinished:?} did not finish within {bound} step boundaries")
             }
-            EngineError::Ledger(why) => write!(f, "{why}"),
+            EngineError::Ledger(why) | EngineError::Audit(why) => write!(f, "{why}"),
         }
     }
 }
@@ -125,6 +132,13 @@ pub fn check<D: Device>(
             world.pool_blocks, world.block_size
         ));
     }
+    let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
+    let bytes = rows * 4 * config.vocab as u64;
+    if bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
+        ));
+    }
     for r in &workload.requests {
         if let Some(token) = r.prompt.iter().find(|t| **t as usize >= model.config.vocab) {
             return bad(format!(
@@ -151,7 +165,7 @@ pub fn check<D: Device>(
     Ok(())
 }
 
-/// Carries out a schedule on a fresh engine instance.
+/// Carries out a schedule on a fresh engine instance, which is audited at every step.
 pub fn execute<D: Device>(
     model: &DeviceModel<D>,
     world: &World,
@@ -159,6 +173,19 @@ pub fn execute<D: Device>(
     schedule: &Schedule,
     seed: u64,
     capture: Option<Capture>,
+) -> Result<Run, EngineError> {
+    execute_with(model, world, workload, schedule, seed, capture, true)
+}
+
+/// [`execute`], with audits or without. They change no result.
+pub fn execute_with<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+    seed: u64,
+    capture: Option<Capture>,
+    audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
@@ -173,11 +200,13 @@ pub fn execute<D: Device>(
     run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
     let engine = Engine {
         scheduler,
-        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?,
+        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?
+            .with_poison(world.poison),
         planner: Planner::new(&model.config, &world.mode),
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
         capture,
+        auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
     engine.run_to_end(boundary_bound(workload, schedule))
@@ -190,6 +219,8 @@ struct Engine<'m, D: Device> {
     block_size: u32,
     hasher: TrajectoryHasher,
     capture: Option<Capture>,
+    /// `None` if the run is not audited.
+    auditor: Option<Auditor>,
     run: Run,
 }
 
@@ -206,11 +237,18 @@ impl<D: Device> Engine<'_, D> {
             }
             boundaries += 1;
             let step = self.scheduler.boundary();
-            self.read_kv()?;
+            self.do_deeds()?;
             if step.is_empty() {
                 self.scheduler.skip_idle();
             } else {
-                self.launch(&step)?;
+                let padding = self.scheduler.pad(&step);
+                let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
+                let (logits, drawn) = self.launch(&step, tables, padding, false)?;
+                self.take_in(&step, &logits, &drawn)?;
+            }
+            self.land()?;
+            if let Some(auditor) = &mut self.auditor {
+                auditor.after_step(&self.scheduler).map_err(audited)?;
             }
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
@@ -232,14 +270,26 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes a step, draws, and hands the results to the scheduler.
-    fn launch(&mut self, step: &[Slice]) -> Result<(), EngineError> {
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
+    fn launch(
+        &mut self,
+        step: &[Slice],
+        tables: Vec<Vec<BlockId>>,
+        padding: usize,
+        left: bool,
+    ) -> Result<(Vec<u64>, Vec<Option<u32>>), EngineError> {
+        if let Some(auditor) = &mut self.auditor {
+            let launch = Launch { slices: step, tables: &tables, left };
+            auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
+        }
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| SequenceRows {
-                    blocks: self.scheduler.blocks(slice).to_vec(),
+                .zip(tables)
+                .map(|(slice, blocks)| SequenceRows {
+                    blocks,
                     start: slice.start as u32,
                     len: slice.len as u32,
                 })
@@ -250,7 +300,8 @@ impl<D: Device> Engine<'_, D> {
             .flat_map(|s| &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len])
             .copied()
             .collect();
-        let plan = self.planner.plan(tokens.len(), step.len());
+        let rows = tokens.len() + padding;
+        let plan = self.planner.plan(rows, step.len());
         let edges = [
             Boundary::RowsSingle,
             Boundary::RowsSkinny,
@@ -258,16 +309,45 @@ impl<D: Device> Engine<'_, D> {
             Boundary::RowsFused,
         ];
         for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
-            self.run.boundaries.near(boundary, tokens.len(), edge as usize);
+            self.run.boundaries.near(boundary, rows, edge as usize);
         }
-        let logits = self.forward.step(&plan, &layout, &tokens)?;
-        self.observe(step, &logits)?;
+        let logits = self.forward.step(&plan, &layout, &tokens, padding)?;
+        if padding > 0 {
+            self.run.sentinels.hit(Sentinel::PaddedStep);
+        }
         let draws = self.draws(step);
         let drawn = self.draw(&draws)?;
-        self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &logits);
-        self.scheduler.commit(step, &drawn);
-        self.read_kv()
+        self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
+        self.hash_step(step, &layout, padding, &logits);
+        Ok((logits, drawn))
+    }
+
+    /// Hands the results of a step to the scheduler.
+    fn take_in(
+        &mut self,
+        step: &[Slice],
+        logits: &[u64],
+        drawn: &[Option<u32>],
+    ) -> Result<(), EngineError> {
+        self.observe(step, logits)?;
+        self.scheduler.commit(step, drawn);
+        self.do_deeds()
+    }
+
+    /// Carries out the flights that land now, a launch each, with the block table that the flight was launched with.
+    fn land(&mut self) -> Result<(), EngineError> {
+        for flight in self.scheduler.landings() {
+            let step = std::slice::from_ref(&flight.slice);
+            let padding = self.scheduler.usual_padding(flight.slice.len);
+            let (logits, drawn) =
+                self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
+            if self.scheduler.landed(&flight) {
+                self.take_in(step, &logits, &drawn)?;
+            } else {
+                self.do_deeds()?;
+            }
+        }
+        Ok(())
     }
 
     /// Records the logits of every row.
@@ -344,38 +424,55 @@ impl<D: Device> Engine<'_, D> {
         Ok(drawn)
     }
 
-    /// Reads back the K and V that the scheduler's decisions ask for.
-    fn read_kv(&mut self) -> Result<(), EngineError> {
-        for read in std::mem::take(&mut self.scheduler.reads) {
-            let KvRead { uid, residency, moment, blocks, positions } = read;
-            let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
-            self.hasher.tag("kv");
-            let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
-            self.hasher.list(flat.into_iter());
-            let output = self.run.outputs.get_mut(&uid).expect("one output a request");
-            output.kv_due += positions as u64;
-            output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
-                residency,
-                position: position as u32,
-                moment,
-                layers,
-            }));
+    /// Does to K and V what the scheduler's decisions ask for.
+    fn do_deeds(&mut self) -> Result<(), EngineError> {
+        for deed in std::mem::take(&mut self.scheduler.deeds) {
+            match deed {
+                Deed::Read(read) => self.read_kv(read)?,
+                Deed::Poison { block, used } => {
+                    self.forward.poison_block(block)?;
+                    if used {
+                        self.run.sentinels.hit(Sentinel::Poisoned);
+                    }
+                }
+            }
         }
         Ok(())
     }
 
+    fn read_kv(&mut self, read: KvRead) -> Result<(), EngineError> {
+        let KvRead { uid, residency, moment, blocks, positions } = read;
+        let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
+        self.hasher.tag("kv");
+        let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
+        self.hasher.list(flat.into_iter());
+        let output = self.run.outputs.get_mut(&uid).expect("one output a request");
+        output.kv_due += positions as u64;
+        output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
+            residency,
+            position: position as u32,
+            moment,
+            layers,
+        }));
+        Ok(())
+    }
+
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], logits: &[u64]) {
+    fn hash_step(&mut self, step: &[Slice], layout: &Layout, padding: usize, logits: &[u64]) {
         self.hasher.tag("step");
-        for slice in step {
+        for (slice, rows) in step.iter().zip(&layout.sequences) {
             let uid = self.scheduler.sequences[slice.index].uid;
             self.hasher.list([uid, slice.start as u64, slice.len as u64].into_iter());
-            let blocks = self.scheduler.blocks(slice);
-            self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
+            self.hasher.list(rows.blocks.iter().map(|b| u64::from(*b)));
         }
+        self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
         self.hasher.list(logits.iter().copied());
     }
+}
+
+fn audited(finding: audit::Finding) -> EngineError {
+    EngineError::Audit(finding.to_string())
 }
 
 /// Moves the device's counters into the run's sentinels.

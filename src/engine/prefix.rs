@@ -57,6 +57,13 @@ impl PrefixIndex {
         found
     }
 
+    /// The block that is findable under `prefix` (whole blocks), whether or not those before it are.
+    pub(super) fn find(&self, prefix: &[u32], block_size: usize) -> Option<BlockId> {
+        let chain = prefix.chunks_exact(block_size).fold(SEED, extend);
+        let entries = self.by_hash.get(&self.cut(chain))?;
+        entries.iter().find(|e| e.prefix == prefix).map(|e| e.block)
+    }
+
     /// Makes `block` findable under `prefix` (whole blocks). Returns false if that prefix is findable already.
     pub(super) fn publish(&mut self, prefix: &[u32], block_size: usize, block: BlockId) -> bool {
         let chain = prefix.chunks_exact(block_size).fold(SEED, extend);
@@ -151,6 +158,8 @@ mod tests {
         assert_eq!(index.remove(7), Some(vec![1, 2]));
         assert!(!index.contains(7));
         assert!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks.is_empty());
+        assert_eq!(index.find(&[1, 2, 3, 4], 2), Some(8));
+        assert_eq!(index.find(&[1, 2], 2), None);
         assert!(index.publish(&[1, 2], 2, 3));
         assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks, [3, 8]);
         assert!(!index.publish(&[1, 2], 2, 4), "published twice");

@@ -56,7 +56,7 @@ impl<'m, D: Device> Rows<'m, D> {
         let plan = self.planner.plan(rows.len(), sequences.len());
         let layout = Layout { block_size: self.block_size, sequences };
         let tokens: Vec<u32> = rows.iter().map(|r| r.1).collect();
-        self.forward.step(&plan, &layout, &tokens)
+        self.forward.step(&plan, &layout, &tokens, 0)
     }
 
     /// K and V digests of positions `from..to`: one list of layers a position.

@@ -13,8 +13,9 @@ use crate::schedule::{Act, Mark, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
 
-use super::blocks::{BlockId, BlockPool, Origin};
+use super::blocks::{Allocated, BlockId, BlockPool, Origin};
 use super::deviations::{Deviations, Taken};
+use super::flights::Flight;
 use super::prefix::PrefixIndex;
 use super::sequence::{Sequence, State};
 
@@ -49,6 +50,19 @@ pub(super) struct KvRead {
     pub(super) positions: usize,
 }
 
+/// Work of the engine on K and V, in the order of the decisions that ask for it, before the next launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Read back.
+    Read(KvRead),
+    /// Fill a block with NaN: nobody may read what it holds.
+    Poison {
+        block: BlockId,
+        /// Whether it has been in use before.
+        used: bool,
+    },
+}
+
 /// Sizes at which chunks are called "mid", and limits of requests, for counts alone: no decision depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
@@ -73,8 +87,14 @@ pub(super) struct Scheduler {
     pub(super) life: Vec<LifeEvent>,
     pub(super) boundaries: BoundaryCounts,
     /// Filled by decisions, drained by the engine.
-    pub(super) reads: Vec<KvRead>,
+    pub(super) deeds: Vec<Deed>,
     pub(super) boundary: u64,
+    /// Chunks that were launched and have not landed, in the order of their launches.
+    pub(super) flights: Vec<Flight>,
+    /// Row counts that steps are padded to, ascending.
+    pub(super) buckets: Vec<u32>,
+    /// Whether memory that nobody may read is filled with NaN.
+    pub(super) poison: bool,
 }
 
 impl Scheduler {
@@ -115,14 +135,17 @@ impl Scheduler {
             sentinels: SentinelCounts::default(),
             life: Vec::new(),
             boundaries: BoundaryCounts::default(),
-            reads: Vec::new(),
+            deeds: Vec::new(),
             boundary: 0,
+            flights: Vec::new(),
+            buckets: world.buckets.clone(),
+            poison: world.poison,
         }
     }
 
-    /// Whether every request is done.
+    /// Whether every request is done, and nothing is in flight.
     pub(super) fn is_done(&self) -> bool {
-        self.sequences.iter().all(Sequence::is_finished)
+        self.sequences.iter().all(Sequence::is_finished) && self.flights.is_empty()
     }
 
     /// Takes the decisions of the next boundary and returns the step, in row order. Empty if nothing may run yet.
@@ -159,8 +182,8 @@ impl Scheduler {
 
     /// Acts at the marks of a resident sequence, except `Cut`, which is asked for when its chunk is chosen.
     fn act_on(&mut self, i: usize) {
-        let sequence = &mut self.sequences[i];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+        let sequence = &self.sequences[i];
+        let (uid, residency, computed) = (sequence.uid, sequence.residency, self.launched(i));
         let due = |mark| is_computed(mark, residency, computed);
         // A preemption leaves nothing for the other acts to act on, so it comes first.
         let preempt = |act| matches!(act, Act::Preempt { .. });
@@ -223,18 +246,28 @@ impl Scheduler {
         if blocks.windows(2).any(|pair| pair[1] != pair[0] + 1) {
             self.sentinels.hit(Sentinel::FragmentedTable);
         }
-        for &block in blocks.iter().rev() {
-            let references = self.pool.references(block) as usize;
-            self.boundaries.near(Boundary::References, references, 2);
-            self.pool.release(block, self.index.contains(block));
-        }
-        self.reads.push(KvRead {
+        self.deeds.push(Deed::Read(KvRead {
             uid: sequence.uid,
             residency: sequence.residency,
             moment: KvMoment::Released,
-            blocks,
+            blocks: blocks.clone(),
             positions: sequence.computed,
-        });
+        }));
+        // What is still to be written must not be handed out before: the flight keeps the references.
+        if !self.leave_flight(i) {
+            self.free_blocks(&blocks);
+        }
+    }
+
+    /// Drops a reference of each block, the last one first.
+    pub(super) fn free_blocks(&mut self, blocks: &[BlockId]) {
+        for &block in blocks.iter().rev() {
+            let references = self.pool.references(block) as usize;
+            self.boundaries.near(Boundary::References, references, 2);
+            if self.pool.release(block, self.index.contains(block)) && self.poison {
+                self.deeds.push(Deed::Poison { block, used: true });
+            }
+        }
     }
 
     /// Chooses chunks and finds blocks for them, oldest first.
@@ -244,6 +277,9 @@ impl Scheduler {
         for i in self.by_priority() {
             let sequence = &self.sequences[i];
             if sequence.state != State::Running || sequence.step_at > self.boundary || budget == 0 {
+                continue;
+            }
+            if self.is_in_flight(i) {
                 continue;
             }
             let (start, remaining) = (sequence.computed, sequence.remaining());
@@ -267,7 +303,10 @@ impl Scheduler {
             }
             self.note_cut(start + len, len < remaining);
             budget -= len;
-            step.push(Slice { index: i, start, len });
+            let slice = Slice { index: i, start, len };
+            if !self.take_off(&slice) {
+                step.push(slice);
+            }
         }
         step
     }
@@ -310,15 +349,8 @@ impl Scheduler {
             self.boundaries.near(Boundary::GrowthRoom, self.pool.available(), missing);
         }
         while self.sequences[i].blocks.len() < wanted {
-            match self.pool.allocate() {
-                Some((block, origin)) => {
-                    if origin == Origin::Evicted {
-                        self.index.remove(block);
-                        self.sentinels.hit(Sentinel::Evict);
-                        self.note(i, Event::Evict);
-                    }
-                    self.sequences[i].blocks.push(block);
-                }
+            match self.hand_out(i) {
+                Some(block) => self.sequences[i].blocks.push(block),
                 None => {
                     let victim = self.victim(step);
                     self.sentinels.hit(Sentinel::PreemptForRoom);
@@ -330,6 +362,39 @@ impl Scheduler {
             }
         }
         true
+    }
+
+    /// A block for sequence `i`, with one reference: the first that is free, unless the schedule places it elsewhere.
+    pub(super) fn hand_out(&mut self, i: usize) -> Option<BlockId> {
+        if self.pool.available() == 0 {
+            return None;
+        }
+        let sequence = &self.sequences[i];
+        let (uid, residency, offers) = (sequence.uid, sequence.residency, sequence.offers);
+        let computed = sequence.computed;
+        let due =
+            |mark| mark == Mark::Offer { n: offers } || is_computed(mark, residency, computed);
+        let taken = self.deviations.take(uid, due, |act| matches!(act, Act::Place { .. }));
+        let wanted = match taken.map(|taken| taken.act) {
+            Some(Act::Place { nth }) => nth as usize,
+            _ => 0,
+        };
+        let Allocated { block, origin, nth } = self.pool.allocate(wanted)?;
+        if nth > 0 {
+            self.sentinels.hit(Sentinel::Placed);
+        }
+        if let Some(taken) = taken {
+            self.deviations.settle(taken, nth > 0);
+        }
+        if origin == Origin::Evicted {
+            self.index.remove(block);
+            self.sentinels.hit(Sentinel::Evict);
+            self.note(i, Event::Evict);
+        }
+        if self.poison {
+            self.deeds.push(Deed::Poison { block, used: origin == Origin::Evicted });
+        }
+        Some(block)
     }
 
     /// Who makes room. Sequences that already have their place in the step are safe.
@@ -386,6 +451,10 @@ impl Scheduler {
 
     /// Nothing could run: moves to the next boundary at which something can. Boundaries in between would decide nothing.
     pub(super) fn skip_idle(&mut self) {
+        // While something is in flight, its request passes marks.
+        if !self.flights.is_empty() {
+            return;
+        }
         let next = |sequence: &Sequence| match sequence.state {
             State::Future => Some(sequence.arrival),
             State::Waiting => Some(sequence.offer_at),
@@ -476,6 +545,9 @@ impl Scheduler {
             let prefix = &sequence.tokens[..(sequence.indexed + 1) * self.block_size];
             is_new |=
                 self.index.publish(prefix, self.block_size, sequence.blocks[sequence.indexed]);
+            if sequence.evicted.remove(&sequence.indexed) {
+                self.sentinels.hit(Sentinel::EvictReread);
+            }
             sequence.indexed += 1;
         }
         if is_new {
@@ -490,7 +562,7 @@ impl Scheduler {
 }
 
 /// Whether a mark is reached by a resident sequence.
-fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
+pub(super) fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
     matches!(mark, Mark::Computed { residency, tokens }
         if residency == in_residency && computed >= tokens as usize)
 }

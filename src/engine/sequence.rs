@@ -1,5 +1,7 @@
 //! A request in flight.
 
+use std::collections::BTreeSet;
+
 use crate::contract::sampler::{SamplerParams, seeded_key, unseeded_key};
 use crate::record::Finish;
 use crate::workload::Request;
@@ -56,6 +58,8 @@ pub(super) struct Sequence {
     pub(super) ranked_by: Option<Taken>,
     /// Set while the schedule wants it to be the next victim.
     pub(super) victim: Option<Taken>,
+    /// Own blocks that the schedule evicted before its last admission, and that it has not computed again.
+    pub(super) evicted: BTreeSet<usize>,
     /// First row in the last step that it took part in.
     pub(super) row: Option<usize>,
 }
@@ -86,6 +90,7 @@ impl Sequence {
             rank: None,
             ranked_by: None,
             victim: None,
+            evicted: BTreeSet::new(),
             row: None,
         }
     }

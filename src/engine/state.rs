@@ -2,6 +2,7 @@
 
 use crate::record::{Finish, TrajectoryHasher};
 
+use super::flights::Flight;
 use super::scheduler::Scheduler;
 use super::sequence::State;
 
@@ -39,11 +40,20 @@ impl Scheduler {
             ];
             hasher.list(numbers.into_iter());
             hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
+            hasher.list(sequence.evicted.iter().map(|j| *j as u64));
             hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
         }
         for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
             hasher.tag(tag);
             hasher.list(list.into_iter());
+        }
+        hasher.tag("flights");
+        for flight in &self.flights {
+            let Flight { slice, blocks, lands_at, left } = flight;
+            let sequence = &self.sequences[slice.index];
+            let (start, len) = (slice.start as u64, slice.len as u64);
+            hasher.list([sequence.uid, start, len, *lands_at, (*left).into()].into_iter());
+            hasher.list(blocks.iter().map(|b| u64::from(*b)));
         }
         hasher.tag("index");
         hasher.list(self.index.state().into_iter());

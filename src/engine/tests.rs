@@ -11,6 +11,8 @@ use crate::world::World;
 
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
+mod decisions;
+
 struct Bench {
     model: DeviceModel<Host>,
     world: World,
@@ -31,6 +33,8 @@ fn bench(pool_blocks: u32) -> Bench {
         token_budget: None,
         prefix_cache: true,
         hash_bits: 64,
+        buckets: Vec::new(),
+        poison: false,
     };
     Bench { model: device, world }
 }

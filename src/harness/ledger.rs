@@ -153,7 +153,7 @@ pub fn describe(case: &Case) -> String {
     let w = &case.world;
     let _ = writeln!(
         out,
-        "world: {} {}{}, blocks of {}, pool {}{}{}{}",
+        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
         if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
@@ -162,6 +162,8 @@ pub fn describe(case: &Case) -> String {
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),
         if w.prefix_cache { "" } else { ", no prefix cache" },
         if w.hash_bits == 64 { String::new() } else { format!(", {} hash bits", w.hash_bits) },
+        if w.buckets.is_empty() { String::new() } else { format!(", buckets {:?}", w.buckets) },
+        if w.poison { ", poison" } else { "" },
     );
     const SHOWN_MAX: usize = 40;
     for r in case.workload.requests.iter().take(SHOWN_MAX) {
@@ -209,6 +211,10 @@ fn intent_text(intent: &Intent) -> String {
         Act::Cut { tokens } => format!("cut the chunk to {tokens} tokens"),
         Act::Preempt { away, .. } => format!("preempt and recompute, away for {away} boundaries"),
         Act::Victim => "be the next victim".into(),
+        Act::Place { nth } => format!("take free block {nth} next"),
+        Act::Evict { block } => format!("evict its own block {block} from the cache"),
+        Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
+        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

@@ -48,6 +48,8 @@ pub enum Boundary {
     GrowthRoom,
     /// Rows left of the shared budget, against those that a sequence wants.
     BudgetRoom,
+    /// Rows of a step, against the padding buckets.
+    Bucket,
     /// References to a block when one is dropped, against two.
     References,
     /// Positions of a request, against the model's longest sequence.
@@ -68,7 +70,7 @@ const NOT_ABOVE: [bool; 3] = [true, true, false];
 const NOT_BELOW: [bool; 3] = [false, true, true];
 
 /// All predicates with the names that reports show, and which of -1, 0, +1 can happen.
-pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 25] = {
+pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 26] = {
     use Boundary::*;
     [
         (RowsSingle, "rows_single", ALL),
@@ -91,6 +93,7 @@ pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 25] = {
         (AdmissionRoom, "admission_room", ALL),
         (GrowthRoom, "growth_room", ALL),
         (BudgetRoom, "budget_room", ALL),
+        (Bucket, "bucket", ALL),
         (References, "references", ALL),
         (Context, "context", NOT_ABOVE),
         (MaxTokens, "max_tokens", NOT_BELOW),

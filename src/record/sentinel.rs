@@ -76,10 +76,26 @@ pub enum Sentinel {
     NormPlain,
     /// Attention walked tiles that started before the chunk.
     TileBeforeChunk,
+    /// A block other than the first free one was handed out because the schedule said so.
+    Placed,
+    /// A cached block of a request was evicted by the schedule before the request's prefix lookup.
+    EvictChosen,
+    /// A block that had been evicted that way was computed again by its request.
+    EvictReread,
+    /// A step had padding rows.
+    PaddedStep,
+    /// A step was padded to another bucket than the smallest that holds it.
+    BucketChanged,
+    /// A chunk landed boundaries after its launch.
+    LandedLate,
+    /// The same, after its request had lost the residency that it was launched in.
+    LandedAfterLeaving,
+    /// A block that had been in use was filled with NaN.
+    Poisoned,
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 34] = {
+pub const SENTINELS: [(Sentinel, &str); 42] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -116,6 +132,14 @@ pub const SENTINELS: [(Sentinel, &str); 34] = {
         (NormFused, "norm_fused"),
         (NormPlain, "norm_plain"),
         (TileBeforeChunk, "tile_before_chunk"),
+        (Placed, "placed"),
+        (EvictChosen, "evict_chosen"),
+        (EvictReread, "evict_reread"),
+        (PaddedStep, "padded_step"),
+        (BucketChanged, "bucket_changed"),
+        (LandedLate, "landed_late"),
+        (LandedAfterLeaving, "landed_after_leaving"),
+        (Poisoned, "poisoned"),
     ]
 };
 

@@ -158,6 +158,8 @@ mod tests {
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            buckets: Vec::new(),
+            poison: false,
         };
         Space::new(edges, world)
     }

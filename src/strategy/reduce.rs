@@ -30,6 +30,10 @@ pub enum Field {
     HashBits,
     /// 1 while the prefix cache is off.
     PrefixCache,
+    /// Padding buckets; the largest are left out first.
+    Buckets,
+    /// 1 while unused memory is poisoned.
+    Poison,
     /// Distance of the pool from one that just holds everything at once, in blocks.
     Pool,
     /// The run's seed.
@@ -54,6 +58,8 @@ pub fn fields(case: &Case) -> Vec<Field> {
         Field::TokenBudget,
         Field::HashBits,
         Field::PrefixCache,
+        Field::Buckets,
+        Field::Poison,
         Field::Pool,
         Field::RunSeed,
     ]);
@@ -85,10 +91,16 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
             Act::Cut { tokens } => (tokens.into(), 1),
             Act::Preempt { away, .. } => (away.into(), 0),
             Act::Victim => (0, 0),
+            Act::Place { nth } => (nth.into(), 0),
+            Act::Evict { block } => (block.into(), 0),
+            Act::Bucket { extra } => (extra.into(), 0),
+            Act::Land { late } => (late.into(), 0),
         },
         Field::TokenBudget => (case.world.token_budget.is_some().into(), 0),
         Field::HashBits => (64 - u64::from(case.world.hash_bits.min(64)), 0),
         Field::PrefixCache => (u64::from(!case.world.prefix_cache), 0),
+        Field::Buckets => (case.world.buckets.len() as u64, 0),
+        Field::Poison => (case.world.poison.into(), 0),
         Field::Pool => (u64::from(case.world.pool_blocks).abs_diff(roomy(case)), 0),
         Field::RunSeed => (case.seed, 0),
     }
@@ -121,10 +133,16 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
             Act::Cut { tokens } => *tokens = to as u32,
             Act::Preempt { away, .. } => *away = to as u32,
             Act::Victim => {}
+            Act::Place { nth } => *nth = to as u32,
+            Act::Evict { block } => *block = to as u32,
+            Act::Bucket { extra } => *extra = to as u32,
+            Act::Land { late } => *late = to as u32,
         },
         Field::TokenBudget => case.world.token_budget = None,
         Field::HashBits => case.world.hash_bits = (64 - to) as u8,
         Field::PrefixCache => case.world.prefix_cache = true,
+        Field::Buckets => case.world.buckets.truncate(to as usize),
+        Field::Poison => case.world.poison = false,
         Field::Pool => {
             let roomy = roomy(&case);
             let is_tight = u64::from(case.world.pool_blocks) < roomy;

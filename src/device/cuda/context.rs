@@ -6,6 +6,7 @@
 //! every call is answered with [`DeviceError::Lost`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -202,6 +203,27 @@ impl Context {
         unsafe { result::memset_d8_async(pointer, byte, bytes, self.stream.cu_stream()) }
             .map_err(|e| self.fail("cuMemset", e, 0))?;
         Ok(Buffer(slice))
+    }
+
+    /// Fills elements with 0xff bytes, after everything launched before: NaN in every dtype.
+    pub(super) fn poison<T: DeviceRepr>(
+        &self,
+        buffer: &mut Buffer<T>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        self.check()?;
+        if elements.is_empty() {
+            return Ok(());
+        }
+        // Bounds are the driver's to check otherwise, and it does not know the buffer's end.
+        assert!(elements.end <= buffer.len(), "{elements:?} of {}", buffer.len());
+        self.stream.context().bind_to_thread().map_err(|e| self.fail("cuCtxSetCurrent", e, 0))?;
+        let (start, _) = buffer.0.device_ptr(&self.stream);
+        let pointer = start + (elements.start * size_of::<T>()) as u64;
+        let bytes = elements.len() * size_of::<T>();
+        // SAFETY: the range is within the buffer, and the stream is this context's.
+        unsafe { result::memset_d8_async(pointer, 0xff, bytes, self.stream.cu_stream()) }
+            .map_err(|e| self.fail("cuMemset", e, 0))
     }
 
     /// A buffer with these values.

@@ -19,6 +19,7 @@ mod rows;
 mod sampling;
 mod weights;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -217,6 +218,37 @@ impl Device for Cuda {
         let positions = shape.layers * shape.blocks * shape.block_size;
         let len = positions * shape.kv_heads * shape.head_dim;
         Ok(CudaKv { shape, k: self.context.alloc(len)?, v: self.context.alloc(len)? })
+    }
+
+    fn poison_f32(
+        &mut self,
+        x: &mut Buffer<f32>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_t16(
+        &mut self,
+        x: &mut Buffer<u16>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_block(&mut self, kv: &mut CudaKv, block: u32) -> Result<(), DeviceError> {
+        let KvShape { layers, blocks, block_size, kv_heads, head_dim } = kv.shape;
+        let block = block as usize;
+        require(block < blocks, || format!("poison_block: block {block} of {blocks}"))?;
+        let len = block_size * kv_heads * head_dim;
+        for layer in 0..layers {
+            let first = (layer * blocks + block) * len;
+            self.context.poison(&mut kv.k, first..first + len)?;
+            self.context.poison(&mut kv.v, first..first + len)?;
+        }
+        Ok(())
     }
 
     fn embed(

@@ -81,6 +81,20 @@ impl HostKv {
         (&mut self.k, &mut self.v)
     }
 
+    /// Fills a block with NaN, in all layers.
+    pub(super) fn poison(&mut self, block: u32) -> Result<(), DeviceError> {
+        let KvShape { layers, blocks, block_size, .. } = self.shape;
+        let block = block as usize;
+        require(block < blocks, || format!("poison_block: block {block} of {blocks}"))?;
+        let len = block_size * self.row_len();
+        for layer in 0..layers {
+            let first = (layer * blocks + block) * len;
+            self.k[first..first + len].fill(UNWRITTEN);
+            self.v[first..first + len].fill(UNWRITTEN);
+        }
+        Ok(())
+    }
+
     /// Puts K and V of other origin at positions `from..` of a sequence with these blocks: what
     /// [`read_kv`](crate::device::Device::read_kv) of a device gave.
     pub fn write(

@@ -20,6 +20,7 @@ mod swiglu;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -158,6 +159,22 @@ impl Device for Host {
 
     fn alloc_kv(&self, shape: KvShape) -> Result<HostKv, DeviceError> {
         HostKv::new(shape)
+    }
+
+    fn poison_f32(&mut self, x: &mut Vec<f32>, elements: Range<usize>) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        x[elements].fill(f32::NAN);
+        Ok(())
+    }
+
+    fn poison_t16(&mut self, x: &mut Vec<u16>, elements: Range<usize>) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        x[elements].fill(UNWRITTEN);
+        Ok(())
+    }
+
+    fn poison_block(&mut self, kv: &mut HostKv, block: u32) -> Result<(), DeviceError> {
+        kv.poison(block)
     }
 
     fn embed(
