@@ -202,7 +202,7 @@ mod tests {
     use crate::workload::Request;
 
     fn sample() -> CaseFile {
-        let intent = |mark, act| Intent { uid: 1, mark, act };
+        let intent = |mark, act| Intent { uid: 1, sample: 0, mark, act };
         CaseFile {
             schema: CASE_SCHEMA.to_string(),
             world: World {
@@ -215,17 +215,15 @@ mod tests {
                 token_budget: Some(7),
                 prefix_cache: false,
                 hash_bits: 3,
+                swap_blocks: 2,
                 buckets: vec![2, 8],
                 poison: true,
             },
             workload: Workload {
                 requests: vec![Request {
-                    uid: 1,
-                    prompt: vec![3, 4],
-                    max_tokens: 5,
-                    sampling: Default::default(),
                     seed: Some(u64::MAX),
                     ignore_eos: true,
+                    ..Request::new(1, vec![3, 4], 5)
                 }],
             },
             schedule: Schedule {

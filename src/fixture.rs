@@ -191,6 +191,7 @@ where
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            swap_blocks: 0,
             buckets: Vec::new(),
             poison: false,
         }

@@ -25,11 +25,21 @@ pub enum State {
     Offered,
     /// Resident; the prefix cache has not answered and nothing was computed in this residency.
     Admitted,
+    /// The same, and no sibling was there to be forked from.
+    Searched,
+    /// Resident with nothing computed, after the schedule refused a prefix hit.
+    Cold,
+    /// Resident with cached blocks, nothing computed in this residency.
+    Attached,
     /// Resident, its known tokens not all computed; nothing to publish.
     Prefilling,
     /// The same, right after a chunk.
     Chunked,
-    /// Resident, making room for its next chunk.
+    /// Resident with nothing computed, having taken blocks for its first chunk.
+    ColdRoom,
+    /// Resident, having taken a block to copy the one that it is about to write to.
+    PrefillClaim,
+    /// Resident, having taken blocks for its next chunk.
     PrefillRoom,
     /// Resident, right after a computation that drew a token.
     Drawn,
@@ -37,7 +47,9 @@ pub enum State {
     Published,
     /// Resident, every known token but the last computed; swapped in since it drew.
     Decoding,
-    /// Resident, making room for its next token.
+    /// Decoding, having taken a block to copy the one that it is about to write to.
+    DecodeClaim,
+    /// Decoding, having taken the block for its next token.
     DecodeRoom,
     /// Lost its residency; will compute its tokens again.
     Preempted,
@@ -45,8 +57,12 @@ pub enum State {
     Reoffered,
     /// In host memory, its known tokens not all computed.
     SwappedPrefill,
+    /// The same, taking blocks to come back to.
+    ReturningPrefill,
     /// In host memory, every known token but the last computed.
     SwappedDecode,
+    /// The same, taking blocks to come back to.
+    ReturningDecode,
     /// Done.
     Finished,
     /// Ended by the schedule.
@@ -99,24 +115,32 @@ pub enum Event {
 }
 
 /// All states with the names that reports show.
-pub const STATES: [(State, &str); 17] = {
+pub const STATES: [(State, &str); 25] = {
     use State::*;
     [
         (Absent, "absent"),
         (Waiting, "waiting"),
         (Offered, "offered"),
         (Admitted, "admitted"),
+        (Searched, "searched"),
+        (Cold, "cold"),
+        (Attached, "attached"),
         (Prefilling, "prefilling"),
         (Chunked, "chunked"),
+        (ColdRoom, "cold_room"),
+        (PrefillClaim, "prefill_claim"),
         (PrefillRoom, "prefill_room"),
         (Drawn, "drawn"),
         (Published, "published"),
         (Decoding, "decoding"),
+        (DecodeClaim, "decode_claim"),
         (DecodeRoom, "decode_room"),
         (Preempted, "preempted"),
         (Reoffered, "reoffered"),
         (SwappedPrefill, "swapped_prefill"),
+        (ReturningPrefill, "returning_prefill"),
         (SwappedDecode, "swapped_decode"),
+        (ReturningDecode, "returning_decode"),
         (Finished, "finished"),
         (Aborted, "aborted"),
     ]
@@ -165,65 +189,67 @@ impl Event {
 /// A row of the table: from any of these states, by this event, to that state.
 struct Row(&'static [State], Event, State);
 
-/// Every transition there is. A state may have two rows for one event: a chunk may leave more to compute or draw.
+/// Resident with at least one position computed, in a prefill.
+const PREFILL: &[State] = &[State::Attached, State::Prefilling, State::Chunked, State::PrefillRoom];
+/// Resident with nothing computed.
+const COLD: &[State] = &[State::Admitted, State::Searched, State::Cold, State::ColdRoom];
+/// Resident, decoding. What a claim is made for follows at once, so claims are left out.
+const DECODE: &[State] = &[State::Drawn, State::Published, State::Decoding, State::DecodeRoom];
+
+/// Every transition there is. A state may have two rows for one event: a chunk may leave more to compute, or draw. A
+/// resident sequence whose chunk is in flight keeps its state until the chunk lands, or it leaves.
 const TABLE: &[Row] = {
     use Event::*;
     use State::*;
     &[
+        // In: from outside, with what the prefix cache or a sibling has.
         Row(&[Absent], Arrive, Waiting),
         Row(&[Waiting], AdmitRefused, Waiting),
         Row(&[Waiting, Offered], Evict, Offered),
-        Row(&[Waiting, Offered], Admit, Admitted),
-        Row(&[Admitted], CacheHit, Prefilling),
-        Row(&[Admitted], CacheRefused, Prefilling),
+        Row(&[Waiting], Admit, Admitted),
+        Row(&[Offered], Admit, Searched),
+        Row(&[Preempted], AdmitRefused, Preempted),
+        Row(&[Preempted, Reoffered], Evict, Reoffered),
+        Row(&[Preempted], Resume, Admitted),
+        Row(&[Reoffered], Resume, Searched),
+        Row(&[Admitted, Searched], CacheHit, Attached),
+        Row(&[Admitted, Searched], CacheRefused, Cold),
         Row(&[Admitted], Fork, Prefilling),
+        Row(&[SwappedPrefill], AdmitRefused, SwappedPrefill),
+        Row(&[SwappedPrefill, ReturningPrefill], Evict, ReturningPrefill),
+        Row(&[SwappedPrefill, ReturningPrefill], SwapIn, Prefilling),
+        Row(&[SwappedDecode], AdmitRefused, SwappedDecode),
+        Row(&[SwappedDecode, ReturningDecode], Evict, ReturningDecode),
+        Row(&[SwappedDecode, ReturningDecode], SwapIn, Decoding),
         // Room for a chunk, then the chunk.
-        Row(&[Admitted, Prefilling, Chunked, PrefillRoom], Evict, PrefillRoom),
-        Row(&[Prefilling, Chunked, PrefillRoom], CowCopy, PrefillRoom),
-        Row(&[Admitted, Prefilling, Chunked, PrefillRoom], Chunk, Chunked),
-        Row(&[Admitted, Prefilling, Chunked, PrefillRoom], Chunk, Drawn),
+        Row(COLD, Evict, ColdRoom),
+        Row(&[Prefilling, Chunked], Evict, PrefillClaim),
+        Row(&[Prefilling, Chunked, PrefillClaim], CowCopy, PrefillRoom),
+        Row(PREFILL, Evict, PrefillRoom),
+        Row(COLD, Chunk, Chunked),
+        Row(COLD, Chunk, Drawn),
+        Row(PREFILL, Chunk, Chunked),
+        Row(PREFILL, Chunk, Drawn),
         Row(&[Chunked], Publish, Prefilling),
         // Room for a token, then the token.
-        Row(&[Drawn, Published, Decoding, DecodeRoom], Evict, DecodeRoom),
-        Row(&[Drawn, Published, Decoding, DecodeRoom], CowCopy, DecodeRoom),
-        Row(&[Drawn, Published, Decoding, DecodeRoom], Decode, Drawn),
+        Row(&[Drawn, Published, Decoding], Evict, DecodeClaim),
+        Row(&[Drawn, Published, Decoding, DecodeClaim], CowCopy, DecodeRoom),
+        Row(&[Drawn, Published, Decoding], Evict, DecodeRoom),
+        Row(DECODE, Decode, Drawn),
         Row(&[Drawn], Publish, Published),
         Row(&[Drawn, Published], FinishEos, Finished),
         Row(&[Drawn, Published], FinishStop, Finished),
         Row(&[Drawn, Published], FinishLength, Finished),
-        // Out and in again.
-        Row(
-            &[Admitted, Prefilling, Chunked, PrefillRoom, Drawn, Published, Decoding, DecodeRoom],
-            PreemptRecompute,
-            Preempted,
-        ),
-        Row(&[Preempted], AdmitRefused, Preempted),
-        Row(&[Preempted, Reoffered], Evict, Reoffered),
-        Row(&[Preempted, Reoffered], Resume, Admitted),
-        Row(&[Admitted, Prefilling, Chunked], PreemptSwap, SwappedPrefill),
-        Row(&[SwappedPrefill], AdmitRefused, SwappedPrefill),
-        Row(&[SwappedPrefill], Evict, SwappedPrefill),
-        Row(&[SwappedPrefill], SwapIn, Prefilling),
-        Row(&[Drawn, Published, Decoding], PreemptSwap, SwappedDecode),
-        Row(&[SwappedDecode], AdmitRefused, SwappedDecode),
-        Row(&[SwappedDecode], Evict, SwappedDecode),
-        Row(&[SwappedDecode], SwapIn, Decoding),
-        Row(
-            &[
-                Waiting,
-                Admitted,
-                Prefilling,
-                Chunked,
-                Drawn,
-                Published,
-                Decoding,
-                Preempted,
-                SwappedPrefill,
-                SwappedDecode,
-            ],
-            Abort,
-            Aborted,
-        ),
+        // Out.
+        Row(COLD, PreemptRecompute, Preempted),
+        Row(PREFILL, PreemptRecompute, Preempted),
+        Row(DECODE, PreemptRecompute, Preempted),
+        Row(PREFILL, PreemptSwap, SwappedPrefill),
+        Row(DECODE, PreemptSwap, SwappedDecode),
+        Row(COLD, Abort, Aborted),
+        Row(PREFILL, Abort, Aborted),
+        Row(DECODE, Abort, Aborted),
+        Row(&[Waiting, Preempted, SwappedPrefill, SwappedDecode], Abort, Aborted),
     ]
 };
 

@@ -33,6 +33,13 @@ pub struct World {
     /// Whether memory that nobody may read is filled with NaN. Never changes a result.
     #[serde(default)]
     pub poison: bool,
+    /// Blocks of host memory that preempted requests may be swapped to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub swap_blocks: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Most blocks a pool may have.
@@ -57,6 +64,12 @@ impl World {
             return Err(format!(
                 "world.pool_blocks is {}, must be 1..={POOL_BLOCKS_MAX}",
                 self.pool_blocks
+            ));
+        }
+        if self.swap_blocks > POOL_BLOCKS_MAX {
+            return Err(format!(
+                "world.swap_blocks is {}, must be 0..={POOL_BLOCKS_MAX}",
+                self.swap_blocks
             ));
         }
         if self.token_budget == Some(0) {

@@ -3,6 +3,7 @@
 use crate::lifecycle::{EVENTS, Event, State, Transition, transitions};
 use crate::record::{BoundaryCounts, LifeEvent, Run};
 use crate::strategy::{FEATURES, Features};
+use crate::workload::SampleId;
 
 use super::bits::Bits;
 use super::features::{shown, targeted};
@@ -74,9 +75,9 @@ impl Covered {
         let targeted = targeted(targets);
         let mut walks: Vec<Walk> = Vec::new();
         for event in &run.life {
-            let key = (event.uid, event.sample);
-            let at = walks.iter().position(|w| w.key == key).unwrap_or_else(|| {
-                walks.push(Walk { key, state: State::Absent, before: [None; 2] });
+            let id = event.id;
+            let at = walks.iter().position(|w| w.id == id).unwrap_or_else(|| {
+                walks.push(Walk { id, state: State::Absent, before: [None; 2] });
                 walks.len() - 1
             });
             self.step(table, &mut walks[at], event, targeted);
@@ -122,7 +123,7 @@ impl Covered {
 
 /// Where a sequence is in its log.
 struct Walk {
-    key: (u64, u32),
+    id: SampleId,
     state: State,
     /// The two events before, the older one first.
     before: [Option<Event>; 2],

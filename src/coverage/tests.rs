@@ -4,10 +4,14 @@ use super::*;
 use crate::lifecycle::State;
 use crate::record::{Boundary, LifeEvent};
 use crate::strategy::Feature;
+use crate::workload::SampleId;
 
 fn log(events: &[(u64, Event, State)]) -> Run {
-    let life =
-        |&(uid, event, state): &(u64, Event, State)| LifeEvent { uid, sample: 0, event, state };
+    let life = |&(uid, event, state): &(u64, Event, State)| LifeEvent {
+        id: SampleId { uid, sample: 0 },
+        event,
+        state,
+    };
     Run { life: events.iter().map(life).collect(), ..Run::default() }
 }
 

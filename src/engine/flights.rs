@@ -37,10 +37,10 @@ impl Scheduler {
     /// Puts a chunk that is about to be launched in flight, if the schedule wants it to land late.
     pub(super) fn take_off(&mut self, slice: &Slice) -> bool {
         let sequence = &self.sequences[slice.index];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+        let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
         let land = |act| matches!(act, Act::Land { .. });
-        let Some(taken) = self.deviations.take(uid, due, land) else { return false };
+        let Some(taken) = self.deviations.take(id, due, land) else { return false };
         let late = taken.act.delay();
         self.deviations.settle(taken, late > 0);
         if late > 0 {

@@ -11,6 +11,10 @@ pub(super) struct Forward<'m, D: Device> {
     model: &'m DeviceModel<D>,
     pub(super) device: D,
     pub(super) kv: D::Kv,
+    /// Shape of the pool's host memory.
+    swap_shape: KvShape,
+    /// Made once something is swapped.
+    swap: Option<D::Swap>,
     workspace: Option<Workspace<D>>,
     /// Whether the workspace is filled with NaN before each step.
     poison: bool,
@@ -34,21 +38,24 @@ struct Workspace<D: Device> {
 }
 
 impl<'m, D: Device> Forward<'m, D> {
-    /// An engine instance with an empty pool of `blocks` blocks.
+    /// An engine instance with an empty pool of `blocks` blocks, and `swap_blocks` of host memory.
     pub(super) fn new(
         model: &'m DeviceModel<D>,
         blocks: usize,
+        swap_blocks: usize,
         block_size: usize,
     ) -> Result<Forward<'m, D>, DeviceError> {
         let device = model.device.fresh();
-        let kv = device.alloc_kv(KvShape {
+        let shape = KvShape {
             layers: model.config.layers,
             blocks,
             block_size,
             kv_heads: model.config.kv_heads,
             head_dim: model.config.head_dim,
-        })?;
-        Ok(Forward { model, device, kv, workspace: None, poison: false })
+        };
+        let kv = device.alloc_kv(shape)?;
+        let swap_shape = KvShape { blocks: swap_blocks, ..shape };
+        Ok(Forward { model, device, kv, swap_shape, swap: None, workspace: None, poison: false })
     }
 
     /// The same, with memory that nobody may read full of NaN, or not.
@@ -134,6 +141,28 @@ impl<'m, D: Device> Forward<'m, D> {
         match &self.workspace {
             Some(w) => self.device.read_row(self.model.config.vocab, &w.logits, row),
             None => Err(DeviceError::Launch("no step was computed yet".into())),
+        }
+    }
+
+    /// Copies a block of the pool to another one.
+    pub(super) fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
+        self.device.copy_block(&mut self.kv, from, to)
+    }
+
+    /// Copies blocks of the pool to host memory.
+    pub(super) fn swap_out(&mut self, blocks: &[u32], slots: &[u32]) -> Result<(), DeviceError> {
+        if self.swap.is_none() {
+            self.swap = Some(self.device.alloc_swap(self.swap_shape)?);
+        }
+        let swap = self.swap.as_mut().expect("just made");
+        self.device.swap_out(&self.kv, blocks, swap, slots)
+    }
+
+    /// Copies them back, to blocks of the pool.
+    pub(super) fn swap_in(&mut self, slots: &[u32], blocks: &[u32]) -> Result<(), DeviceError> {
+        match &self.swap {
+            Some(swap) => self.device.swap_in(swap, slots, &mut self.kv, blocks),
+            None => Err(DeviceError::Launch("swap_in: nothing was swapped out".into())),
         }
     }
 

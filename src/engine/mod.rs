@@ -3,11 +3,14 @@
 //! An execution is a pure function of (model, world, workload, schedule, seed). Nothing here reads a clock, a thread
 //! id or an address; an engine instance lives for one execution.
 
+mod abort;
 mod admission;
 mod audit;
 mod blocks;
+mod deeds;
 mod deviations;
 mod flights;
+mod fork;
 mod forward;
 mod life;
 mod model;
@@ -18,25 +21,27 @@ mod rows;
 mod scheduler;
 mod sequence;
 mod state;
+mod swap;
 
 use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
-    Boundary, Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape,
+    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape,
     TrajectoryHasher,
 };
 use crate::schedule::Schedule;
-use crate::workload::Workload;
+use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
 use audit::{Auditor, Launch};
 use blocks::BlockId;
+use deeds::Writers;
 use forward::Forward;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
-use scheduler::{Deed, Granules, KvRead, Scheduler, Slice};
+use scheduler::{Granules, Scheduler, Slice};
 use sequence::State;
 
 /// An execution could not be carried out, or broke an invariant of the engine.
@@ -50,8 +55,8 @@ pub enum EngineError {
     NotLive {
         /// Boundaries that were allowed.
         bound: u64,
-        /// Requests that had not finished.
-        unfinished: Vec<u64>,
+        /// Samples that had not finished.
+        unfinished: Vec<SampleId>,
     },
     /// Blocks were leaked or counted twice.
     Ledger(String),
@@ -65,7 +70,8 @@ impl fmt::Display for EngineError {
             EngineError::BadInput(why) => write!(f, "{why}"),
             EngineError::Device(error) => write!(f, "{error}"),
             EngineError::NotLive { bound, unfinished } => {
-                write!(f, "requests {unfinished:?} did not finish within {bound} step boundaries")
+                let names: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
+                write!(f, "{} did not finish within {bound} step boundaries", names.join("; "))
             }
             EngineError::Ledger(why) | EngineError::Audit(why) => write!(f, "{why}"),
         }
@@ -90,8 +96,9 @@ impl From<DeviceError> for EngineError {
 /// Boundaries within which any schedule must finish: each request runs alone at worst, starts over once for each
 /// intent, and waits out every delay.
 pub fn boundary_bound(workload: &Workload, schedule: &Schedule) -> u64 {
-    let tokens: u64 =
-        workload.requests.iter().map(|r| r.positions_max() as u64 + 2).sum::<u64>() + 8;
+    let requests = workload.requests.iter().zip(workload.lengths());
+    let tokens =
+        requests.map(|(r, l)| u64::from(r.samples) * (l.positions as u64 + 2)).sum::<u64>() + 8;
     let delays: u64 = schedule.intents.iter().map(|i| i.act.delay() + 1).sum();
     tokens * (schedule.intents.len() as u64 + 1) + delays
 }
@@ -132,6 +139,13 @@ pub fn check<D: Device>(
             world.pool_blocks, world.block_size
         ));
     }
+    let swap_bytes = u64::from(world.swap_blocks) * u64::from(world.block_size) * 2 * values as u64;
+    if swap_bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "{} blocks of {} to swap to take {swap_bytes} bytes, at most {POOL_BYTES_MAX} are allowed",
+            world.swap_blocks, world.block_size
+        ));
+    }
     let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
     let bytes = rows * 4 * config.vocab as u64;
     if bytes > POOL_BYTES_MAX {
@@ -139,14 +153,22 @@ pub fn check<D: Device>(
             "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
         ));
     }
-    for r in &workload.requests {
-        if let Some(token) = r.prompt.iter().find(|t| **t as usize >= model.config.vocab) {
+    for (r, lengths) in workload.requests.iter().zip(workload.lengths()) {
+        if let Some(c) = r.prompt.continuation() {
+            return bad(format!(
+                "request {} continues request {}, and its prompt is not resolved",
+                r.uid, c.of
+            ));
+        }
+        if let Some(token) =
+            r.prompt.own_tokens().iter().find(|t| **t as usize >= model.config.vocab)
+        {
             return bad(format!(
                 "request {}: token {token} is outside the vocabulary of {}",
                 r.uid, model.config.vocab
             ));
         }
-        let positions = r.positions_max();
+        let positions = lengths.positions;
         if positions > model.positions_max() {
             return bad(format!(
                 "request {}: {positions} positions are more than the model's {}",
@@ -154,7 +176,7 @@ pub fn check<D: Device>(
                 model.positions_max()
             ));
         }
-        let blocks = r.blocks_max(world.block_size);
+        let blocks = lengths.blocks(world.block_size);
         if blocks > world.pool_blocks as usize {
             return bad(format!(
                 "request {} needs {blocks} blocks, the pool has {}: it can never fit",
@@ -197,11 +219,17 @@ pub fn execute_with<D: Device>(
     };
     let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
     let mut run = Run::default();
-    run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
+    run.outputs.extend(workload.sample_ids().map(|id| (id, Output::default())));
     let engine = Engine {
         scheduler,
-        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?
-            .with_poison(world.poison),
+        forward: Forward::new(
+            model,
+            world.pool_blocks as usize,
+            world.swap_blocks as usize,
+            world.block_size as usize,
+        )?
+        .with_poison(world.poison),
+        writers: Writers::default(),
         planner: Planner::new(&model.config, &world.mode),
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
@@ -215,6 +243,7 @@ pub fn execute_with<D: Device>(
 struct Engine<'m, D: Device> {
     scheduler: Scheduler,
     forward: Forward<'m, D>,
+    writers: Writers,
     planner: Planner,
     block_size: u32,
     hasher: TrajectoryHasher,
@@ -232,7 +261,7 @@ impl<D: Device> Engine<'_, D> {
                 let unfinished = self.scheduler.sequences.iter().filter(|s| !s.is_finished());
                 return Err(EngineError::NotLive {
                     bound,
-                    unfinished: unfinished.map(|s| s.uid).collect(),
+                    unfinished: unfinished.map(|s| s.id).collect(),
                 });
             }
             boundaries += 1;
@@ -255,7 +284,7 @@ impl<D: Device> Engine<'_, D> {
         }
         self.scheduler.check_idle().map_err(EngineError::Ledger)?;
         for sequence in &self.scheduler.sequences {
-            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.tokens = sequence.output().to_vec();
             if let State::Finished(finish) = sequence.state {
                 output.finish = Some(finish);
@@ -312,6 +341,7 @@ impl<D: Device> Engine<'_, D> {
             self.run.boundaries.near(boundary, rows, edge as usize);
         }
         let logits = self.forward.step(&plan, &layout, &tokens, padding)?;
+        self.note_writers(step, &layout);
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
         }
@@ -355,7 +385,7 @@ impl<D: Device> Engine<'_, D> {
         let mut row = 0;
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
-            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.rows_computed += slice.len as u64;
             output.shared_steps += u64::from(step.len() > 1);
             for position in slice.start..slice.start + slice.len {
@@ -365,7 +395,7 @@ impl<D: Device> Engine<'_, D> {
                     position,
                     logits: logits[row],
                 });
-                if self.capture == Some(Capture { uid: sequence.uid, position }) {
+                if self.capture == Some(Capture { id: sequence.id, position }) {
                     output.captured.push(CapturedRow {
                         residency: sequence.residency,
                         logits: self.forward.logits(row)?,
@@ -424,45 +454,13 @@ impl<D: Device> Engine<'_, D> {
         Ok(drawn)
     }
 
-    /// Does to K and V what the scheduler's decisions ask for.
-    fn do_deeds(&mut self) -> Result<(), EngineError> {
-        for deed in std::mem::take(&mut self.scheduler.deeds) {
-            match deed {
-                Deed::Read(read) => self.read_kv(read)?,
-                Deed::Poison { block, used } => {
-                    self.forward.poison_block(block)?;
-                    if used {
-                        self.run.sentinels.hit(Sentinel::Poisoned);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_kv(&mut self, read: KvRead) -> Result<(), EngineError> {
-        let KvRead { uid, residency, moment, blocks, positions } = read;
-        let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
-        self.hasher.tag("kv");
-        let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
-        self.hasher.list(flat.into_iter());
-        let output = self.run.outputs.get_mut(&uid).expect("one output a request");
-        output.kv_due += positions as u64;
-        output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
-            residency,
-            position: position as u32,
-            moment,
-            layers,
-        }));
-        Ok(())
-    }
-
     /// Writes the step's work list and results to the trajectory.
     fn hash_step(&mut self, step: &[Slice], layout: &Layout, padding: usize, logits: &[u64]) {
         self.hasher.tag("step");
         for (slice, rows) in step.iter().zip(&layout.sequences) {
-            let uid = self.scheduler.sequences[slice.index].uid;
-            self.hasher.list([uid, slice.start as u64, slice.len as u64].into_iter());
+            let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
+            let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
+            self.hasher.list(row.into_iter());
             self.hasher.list(rows.blocks.iter().map(|b| u64::from(*b)));
         }
         self.hasher.u64(padding as u64);

@@ -30,10 +30,10 @@ impl Scheduler {
         let mut chosen = smallest;
         for slice in step {
             let sequence = &self.sequences[slice.index];
-            let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+            let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
             let due = |mark| is_computed(mark, residency, computed);
             let bucket = |act| matches!(act, Act::Bucket { .. });
-            while let Some(taken) = self.deviations.take(uid, due, bucket) {
+            while let Some(taken) = self.deviations.take(id, due, bucket) {
                 let before = chosen;
                 if let (Act::Bucket { extra }, Some(at)) = (taken.act, &mut chosen) {
                     *at = at.saturating_add(extra as usize).min(self.buckets.len() - 1);

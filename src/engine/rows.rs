@@ -26,7 +26,7 @@ impl<'m, D: Device> Rows<'m, D> {
         let config = model.config();
         let count = positions.div_ceil(config.block_size);
         Ok(Rows {
-            forward: Forward::new(model, count, config.block_size)?,
+            forward: Forward::new(model, count, 0, config.block_size)?,
             planner: Planner::new(config, &Mode::Invariant),
             block_size: config.block_size as u32,
             blocks: (0..count as u32).rev().collect(),

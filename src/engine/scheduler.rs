@@ -9,15 +9,17 @@ use crate::lifecycle::Event;
 use crate::record::{
     Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
 };
-use crate::schedule::{Act, Mark, Schedule};
+use crate::schedule::{Act, Mark, PreemptKind, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
 
 use super::blocks::{Allocated, BlockId, BlockPool, Origin};
+use super::deeds::{Deed, KvRead};
 use super::deviations::{Deviations, Taken};
 use super::flights::Flight;
 use super::prefix::PrefixIndex;
 use super::sequence::{Sequence, State};
+use super::swap::SwapPool;
 
 /// A sequence's share of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,30 +41,6 @@ struct Chunk {
     cut: Option<Taken>,
 }
 
-/// K and V to be read back before the next launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KvRead {
-    pub(super) uid: u64,
-    pub(super) residency: u32,
-    pub(super) moment: KvMoment,
-    pub(super) blocks: Vec<BlockId>,
-    /// Positions 0 .. this.
-    pub(super) positions: usize,
-}
-
-/// Work of the engine on K and V, in the order of the decisions that ask for it, before the next launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    /// Read back.
-    Read(KvRead),
-    /// Fill a block with NaN: nobody may read what it holds.
-    Poison {
-        block: BlockId,
-        /// Whether it has been in use before.
-        used: bool,
-    },
-}
-
 /// Sizes at which chunks are called "mid", and limits of requests, for counts alone: no decision depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
@@ -80,6 +58,7 @@ pub(super) struct Scheduler {
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
     pub(super) pool: BlockPool,
+    pub(super) swap: SwapPool,
     pub(super) index: PrefixIndex,
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
@@ -110,10 +89,11 @@ impl Scheduler {
         let sequences = workload
             .requests
             .iter()
-            .map(|request| {
-                let mut sequence = Sequence::new(request, run_seed);
+            .flat_map(|request| request.sample_ids().map(move |id| (request, id)))
+            .map(|(request, id)| {
+                let mut sequence = Sequence::new(request, id, run_seed);
                 let arrive = |act| matches!(act, Act::Arrive { .. });
-                while let Some(taken) = deviations.take(request.uid, |_| true, arrive) {
+                while let Some(taken) = deviations.take(id, |_| true, arrive) {
                     if let Act::Arrive { steps } = taken.act {
                         sequence.arrival += u64::from(steps);
                         deviations.settle(taken, steps > 0);
@@ -130,6 +110,7 @@ impl Scheduler {
             eos: eos.to_vec(),
             sequences,
             pool: BlockPool::new(world.pool_blocks),
+            swap: SwapPool::new(world.swap_blocks),
             index: PrefixIndex::new(world.hash_bits),
             deviations,
             sentinels: SentinelCounts::default(),
@@ -183,17 +164,29 @@ impl Scheduler {
     /// Acts at the marks of a resident sequence, except `Cut`, which is asked for when its chunk is chosen.
     fn act_on(&mut self, i: usize) {
         let sequence = &self.sequences[i];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, self.launched(i));
+        let (id, residency, computed) = (sequence.id, sequence.residency, self.launched(i));
         let due = |mark| is_computed(mark, residency, computed);
-        // A preemption leaves nothing for the other acts to act on, so it comes first.
-        let preempt = |act| matches!(act, Act::Preempt { .. });
-        if let Some(taken) = self.deviations.take(uid, due, preempt) {
-            self.preempt(i, self.boundary + taken.act.delay());
+        if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
+            self.abort(i);
             self.deviations.settle(taken, true);
             return;
         }
+        // A preemption leaves nothing for the other acts to act on, so it comes first.
+        let preempt = |act| matches!(act, Act::Preempt { .. });
+        while let Some(taken) = self.deviations.take(id, due, preempt) {
+            let offer_at = self.boundary + taken.act.delay();
+            if matches!(taken.act, Act::Preempt { kind: PreemptKind::Swap, .. }) {
+                if let Err(why) = self.swap_out(i, offer_at) {
+                    self.deviations.fail(taken, why);
+                    continue;
+                }
+            } else {
+                self.preempt(i, offer_at);
+            }
+            return self.deviations.settle(taken, true);
+        }
         let wanted = |act| matches!(act, Act::Stall { .. } | Act::Rank { .. } | Act::Victim);
-        while let Some(taken) = self.deviations.take(uid, due, wanted) {
+        while let Some(taken) = self.deviations.take(id, due, wanted) {
             let sequence = &mut self.sequences[i];
             match taken.act {
                 Act::Stall { steps } => {
@@ -240,14 +233,15 @@ impl Scheduler {
 
     /// Gives back the blocks, tail first so that the tail of a prefix is evicted before its head, after asking for
     /// one more look at what they hold.
-    fn release(&mut self, i: usize) {
+    pub(super) fn release(&mut self, i: usize) {
         let sequence = &mut self.sequences[i];
         let blocks = std::mem::take(&mut sequence.blocks);
         if blocks.windows(2).any(|pair| pair[1] != pair[0] + 1) {
             self.sentinels.hit(Sentinel::FragmentedTable);
         }
+        sequence.forked = false;
         self.deeds.push(Deed::Read(KvRead {
-            uid: sequence.uid,
+            id: sequence.id,
             residency: sequence.residency,
             moment: KvMoment::Released,
             blocks: blocks.clone(),
@@ -314,9 +308,9 @@ impl Scheduler {
     /// The next chunk: the default, unless the schedule cuts it.
     fn chunk(&mut self, i: usize, default: usize) -> Chunk {
         let sequence = &self.sequences[i];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+        let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
-        let taken = self.deviations.take(uid, due, |act| matches!(act, Act::Cut { .. }));
+        let taken = self.deviations.take(id, due, |act| matches!(act, Act::Cut { .. }));
         let len = match taken.map(|taken| taken.act) {
             Some(Act::Cut { tokens }) => default.min(tokens as usize).max(1),
             _ => default,
@@ -340,18 +334,24 @@ impl Scheduler {
         }
     }
 
-    /// Allocates blocks so that sequence `i` holds `positions`. Victims make room: whom the schedule prefers, else the
-    /// youngest. Returns false if the sequence itself had to go.
+    /// Allocates blocks so that sequence `i` holds `positions` and writes to no block that others use. Victims make room:
+    /// whom the schedule prefers, else the youngest. Returns false if the sequence itself had to go.
     fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
         let wanted = positions.div_ceil(self.block_size);
         let missing = wanted.saturating_sub(self.sequences[i].blocks.len());
         if missing > 0 {
             self.boundaries.near(Boundary::GrowthRoom, self.pool.available(), missing);
         }
-        while self.sequences[i].blocks.len() < wanted {
-            match self.hand_out(i) {
-                Some(block) => self.sequences[i].blocks.push(block),
-                None => {
+        loop {
+            // Asked again after each victim: it may have been the one that the block was shared with.
+            let shared = self.shared_write(i);
+            if shared.is_none() && self.sequences[i].blocks.len() >= wanted {
+                break;
+            }
+            match (self.hand_out(i), shared) {
+                (Some(block), Some(at)) => self.copy_on_write(i, at, block),
+                (Some(block), None) => self.sequences[i].blocks.push(block),
+                (None, _) => {
                     let victim = self.victim(step);
                     self.sentinels.hit(Sentinel::PreemptForRoom);
                     self.preempt(victim, self.boundary + 1);
@@ -361,6 +361,7 @@ impl Scheduler {
                 }
             }
         }
+        self.claim_write(i);
         true
     }
 
@@ -370,11 +371,11 @@ impl Scheduler {
             return None;
         }
         let sequence = &self.sequences[i];
-        let (uid, residency, offers) = (sequence.uid, sequence.residency, sequence.offers);
+        let (id, residency, offers) = (sequence.id, sequence.residency, sequence.offers);
         let computed = sequence.computed;
         let due =
             |mark| mark == Mark::Offer { n: offers } || is_computed(mark, residency, computed);
-        let taken = self.deviations.take(uid, due, |act| matches!(act, Act::Place { .. }));
+        let taken = self.deviations.take(id, due, |act| matches!(act, Act::Place { .. }));
         let wanted = match taken.map(|taken| taken.act) {
             Some(Act::Place { nth }) => nth as usize,
             _ => 0,
@@ -457,7 +458,7 @@ impl Scheduler {
         }
         let next = |sequence: &Sequence| match sequence.state {
             State::Future => Some(sequence.arrival),
-            State::Waiting => Some(sequence.offer_at),
+            State::Waiting | State::Swapped => Some(sequence.offer_at),
             State::Running => Some(sequence.step_at),
             State::Finished(_) => None,
         };
@@ -511,8 +512,8 @@ impl Scheduler {
                 match finish {
                     Finish::Eos => self.note(slice.index, Event::FinishEos),
                     Finish::Length => self.note(slice.index, Event::FinishLength),
-                    // Nothing was drawn: no event of the table.
-                    Finish::Undecided => {}
+                    // Nothing was drawn: no event of the table. Aborted: not here.
+                    Finish::Undecided | Finish::Aborted => {}
                 }
             }
         }
@@ -543,8 +544,12 @@ impl Scheduler {
         let mut is_new = false;
         while (sequence.indexed + 1) * self.block_size <= sequence.computed {
             let prefix = &sequence.tokens[..(sequence.indexed + 1) * self.block_size];
-            is_new |=
-                self.index.publish(prefix, self.block_size, sequence.blocks[sequence.indexed]);
+            is_new |= self.index.publish(
+                sequence.namespace,
+                prefix,
+                self.block_size,
+                sequence.blocks[sequence.indexed],
+            );
             if sequence.evicted.remove(&sequence.indexed) {
                 self.sentinels.hit(Sentinel::EvictReread);
             }
@@ -557,7 +562,8 @@ impl Scheduler {
 
     /// Checks that no reference was leaked; called when every request is done.
     pub(super) fn check_idle(&self) -> Result<(), String> {
-        self.pool.check_idle()
+        self.pool.check_idle()?;
+        self.swap.check_idle()
     }
 }
 

@@ -20,9 +20,12 @@ impl Scheduler {
                 State::Finished(Finish::Eos) => 3,
                 State::Finished(Finish::Length) => 4,
                 State::Finished(Finish::Undecided) => 5,
+                State::Finished(Finish::Aborted) => 6,
+                State::Swapped => 7,
             };
             let numbers = [
-                sequence.uid,
+                sequence.id.uid,
+                sequence.id.sample.into(),
                 state,
                 sequence.computed as u64,
                 sequence.indexed as u64,
@@ -37,9 +40,12 @@ impl Scheduler {
                 sequence.row.map_or(u64::MAX, |r| r as u64),
                 sequence.key[0].into(),
                 sequence.key[1].into(),
+                sequence.namespace.into(),
+                sequence.forked.into(),
             ];
             hasher.list(numbers.into_iter());
             hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
+            hasher.list(sequence.slots.iter().map(|s| u64::from(*s)));
             hasher.list(sequence.evicted.iter().map(|j| *j as u64));
             hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
         }
@@ -47,12 +53,17 @@ impl Scheduler {
             hasher.tag(tag);
             hasher.list(list.into_iter());
         }
+        hasher.tag("swap");
+        hasher.list(self.swap.state().into_iter());
         hasher.tag("flights");
         for flight in &self.flights {
             let Flight { slice, blocks, lands_at, left } = flight;
             let sequence = &self.sequences[slice.index];
             let (start, len) = (slice.start as u64, slice.len as u64);
-            hasher.list([sequence.uid, start, len, *lands_at, (*left).into()].into_iter());
+            hasher.list(
+                [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
+                    .into_iter(),
+            );
             hasher.list(blocks.iter().map(|b| u64::from(*b)));
         }
         hasher.tag("index");

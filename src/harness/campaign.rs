@@ -267,7 +267,9 @@ impl Campaign<'_> {
     ) -> Result<Judged, SubjectError> {
         let drawn = cases.nth(self.seed, index);
         let case = proptest::strategy::ValueTree::current(&drawn);
-        let prompts: Vec<usize> = case.workload.requests.iter().map(|r| r.prompt.len()).collect();
+        let requests = case.workload.requests.iter().zip(case.workload.lengths());
+        let prompts: Vec<usize> =
+            requests.flat_map(|(r, lengths)| r.sample_ids().map(move |_| lengths.prompt)).collect();
         let edges = self.subject.edges();
         let mut executions =
             match Executions::new(self.subject, &case, self.wants_fresh_process(index)) {

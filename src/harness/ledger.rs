@@ -7,7 +7,8 @@ use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
 use crate::relation::SPREAD_CASES_MIN;
-use crate::schedule::{Act, ActKind, Intent, Mark};
+use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
+use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
 
@@ -153,7 +154,7 @@ pub fn describe(case: &Case) -> String {
     let w = &case.world;
     let _ = writeln!(
         out,
-        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}",
+        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
         if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
@@ -162,6 +163,7 @@ pub fn describe(case: &Case) -> String {
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),
         if w.prefix_cache { "" } else { ", no prefix cache" },
         if w.hash_bits == 64 { String::new() } else { format!(", {} hash bits", w.hash_bits) },
+        if w.swap_blocks == 0 { String::new() } else { format!(", swap pool {}", w.swap_blocks) },
         if w.buckets.is_empty() { String::new() } else { format!(", buckets {:?}", w.buckets) },
         if w.poison { ", poison" } else { "" },
     );
@@ -170,10 +172,16 @@ pub fn describe(case: &Case) -> String {
         let kind = if r.sampling.is_greedy() { "greedy" } else { "sampled" };
         let _ = writeln!(
             out,
-            "  request {}: prompt {}, generates {}, {kind}",
+            "  request {}: prompt {}, generates {}, {kind}{}{}",
             r.uid,
-            short(&r.prompt),
-            r.max_tokens
+            prompt_text(&r.prompt),
+            r.max_tokens,
+            match (r.first_sample, r.samples) {
+                (0, 1) => String::new(),
+                (first, 1) => format!(", sample {first}"),
+                (first, n) => format!(", samples {first} to {}", first + n - 1),
+            },
+            if r.namespace == 0 { String::new() } else { format!(", namespace {}", r.namespace) },
         );
         for intent in case.schedule.intents.iter().filter(|i| i.uid == r.uid).take(SHOWN_MAX) {
             let _ = writeln!(out, "    {}", intent_text(intent));
@@ -183,6 +191,20 @@ pub fn describe(case: &Case) -> String {
         let _ = writeln!(out, "  and {} more", case.workload.requests.len() - SHOWN_MAX);
     }
     out
+}
+
+fn prompt_text(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Tokens(tokens) => short(tokens),
+        Prompt::Continue(c) => {
+            format!(
+                "of request {}, up to {} tokens that it generates, {}",
+                c.of,
+                c.upto,
+                short(&c.then)
+            )
+        }
+    }
 }
 
 fn short(tokens: &[u32]) -> String {
@@ -201,6 +223,10 @@ fn intent_text(intent: &Intent) -> String {
             format!("at {tokens} tokens of residency {residency}")
         }
     };
+    let mark = match intent.sample {
+        0 => mark,
+        sample => format!("sample {sample} {mark}"),
+    };
     let act = match intent.act {
         Act::Arrive { steps } => format!("arrive {steps} boundaries later"),
         Act::Hold { steps } => format!("refuse admission for {steps} boundaries"),
@@ -209,7 +235,14 @@ fn intent_text(intent: &Intent) -> String {
         Act::Stall { steps } => format!("leave out of {steps} steps"),
         Act::Rank { to } => format!("move to place {to} of the step"),
         Act::Cut { tokens } => format!("cut the chunk to {tokens} tokens"),
-        Act::Preempt { away, .. } => format!("preempt and recompute, away for {away} boundaries"),
+        Act::Preempt { kind: PreemptKind::Recompute, away } => {
+            format!("preempt and recompute, away for {away} boundaries")
+        }
+        Act::Preempt { kind: PreemptKind::Swap, away } => {
+            format!("preempt and swap, away for {away} boundaries")
+        }
+        Act::Fork => "attach the blocks of another sample".into(),
+        Act::Abort => "abort".into(),
         Act::Victim => "be the next victim".into(),
         Act::Place { nth } => format!("take free block {nth} next"),
         Act::Evict { block } => format!("evict its own block {block} from the cache"),

@@ -62,6 +62,9 @@ fn inert_name(why: Inert) -> &'static str {
         Inert::WrongMark => "wrong mark",
         Inert::NoSuchRequest => "no such request",
         Inert::SameAsDefault => "same as the default",
+        Inert::NoSwapRoom => "no room to swap to",
+        Inert::NothingToSwap => "nothing to swap",
+        Inert::NoSibling => "nobody to fork from",
         Inert::NeverAsked => "never asked for",
         Inert::Overtaken => "overtaken",
     }

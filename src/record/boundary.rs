@@ -46,6 +46,8 @@ pub enum Boundary {
     AdmissionRoom,
     /// Blocks that a growing sequence could have, against those it needs.
     GrowthRoom,
+    /// Free slots of host memory, against those that a swap needs.
+    SwapRoom,
     /// Rows left of the shared budget, against those that a sequence wants.
     BudgetRoom,
     /// Rows of a step, against the padding buckets.
@@ -70,7 +72,7 @@ const NOT_ABOVE: [bool; 3] = [true, true, false];
 const NOT_BELOW: [bool; 3] = [false, true, true];
 
 /// All predicates with the names that reports show, and which of -1, 0, +1 can happen.
-pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 26] = {
+pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 27] = {
     use Boundary::*;
     [
         (RowsSingle, "rows_single", ALL),
@@ -92,6 +94,7 @@ pub const BOUNDARIES: [(Boundary, &str, [bool; 3]); 26] = {
         (HitBlocks, "hit_blocks", ALL),
         (AdmissionRoom, "admission_room", ALL),
         (GrowthRoom, "growth_room", ALL),
+        (SwapRoom, "swap_room", ALL),
         (BudgetRoom, "budget_room", ALL),
         (Bucket, "bucket", ALL),
         (References, "references", ALL),

@@ -5,14 +5,13 @@
 //! not know the table.
 
 use crate::lifecycle::{Event, State};
+use crate::workload::SampleId;
 
 /// One event of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeEvent {
-    /// Request.
-    pub uid: u64,
-    /// Sample of the request, from 0.
-    pub sample: u32,
+    /// The sequence: a sample of a request.
+    pub id: SampleId,
     /// What happened.
     pub event: Event,
     /// State after it.

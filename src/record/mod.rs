@@ -5,11 +5,12 @@ pub mod life;
 pub mod sentinel;
 pub mod trajectory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Intent;
+use crate::workload::SampleId;
 
 pub use boundary::{BOUNDARIES, Boundary, BoundaryCounts};
 pub use life::LifeEvent;
@@ -26,6 +27,8 @@ pub enum Finish {
     Length,
     /// A logit was not finite, so nothing may be drawn from it.
     Undecided,
+    /// The schedule ended it.
+    Aborted,
 }
 
 /// Digests of one position's stored K and V in one layer (docs/contract.md section 13).
@@ -53,6 +56,10 @@ pub struct PositionBits {
 pub enum KvMoment {
     /// When its block was attached from the prefix cache.
     Attached,
+    /// When its block was attached from another sample of its request.
+    Forked,
+    /// When it had come back from host memory.
+    SwappedIn,
     /// When the request finished or lost its residency.
     Released,
 }
@@ -82,13 +89,13 @@ pub struct CapturedRow {
 /// Which logits to keep in full, for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Request.
-    pub uid: u64,
+    /// Sample of a request.
+    pub id: SampleId,
     /// Position.
     pub position: u32,
 }
 
-/// All that was observed of one request.
+/// All that was observed of one sample of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// Generated tokens.
@@ -107,6 +114,9 @@ pub struct Output {
     pub shared_steps: u64,
     /// Captured logits.
     pub captured: Vec<CapturedRow>,
+    /// Namespaces of the requests that wrote the K and V which it attached; see
+    /// [`Sentinel::NamespaceKeptApart`].
+    pub writers: BTreeSet<u32>,
 }
 
 /// What became of an intent.
@@ -133,6 +143,12 @@ pub enum Inert {
     NeverAsked,
     /// Reached, but another act at the same decision made it void.
     Overtaken,
+    /// A swap found no room in host memory.
+    NoSwapRoom,
+    /// A swap found nothing computed.
+    NothingToSwap,
+    /// A fork found no resident sample of the request with something to share.
+    NoSibling,
 }
 
 /// What the step launched.
@@ -147,8 +163,8 @@ pub struct StepShape {
 /// A finished execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// By uid.
-    pub outputs: BTreeMap<u64, Output>,
+    /// By sample of a request.
+    pub outputs: BTreeMap<SampleId, Output>,
     /// Shapes of the steps that launched work, in order.
     pub steps: Vec<StepShape>,
     /// One chained hash a step boundary.
@@ -169,7 +185,12 @@ impl Run {
         self.outputs.values().map(|o| o.rows_computed).sum()
     }
 
-    /// Tokens that belong to the requests: each position counted once.
+    /// The output of sample 0 of a request.
+    pub fn first(&self, uid: u64) -> Option<&Output> {
+        self.outputs.get(&SampleId::first(uid))
+    }
+
+    /// Tokens that belong to the samples, whose prompts have these lengths: each position counted once.
     pub fn distinct_tokens(&self, prompts: impl Iterator<Item = usize>) -> u64 {
         prompts.map(|p| p as u64).sum::<u64>()
             + self.outputs.values().map(|o| o.tokens.len() as u64).sum::<u64>()

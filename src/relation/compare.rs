@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{KvBits, KvMoment, Output};
+use crate::record::{Finish, KvBits, KvMoment, Output};
+use crate::workload::SampleId;
 
 use super::Compared;
 
@@ -19,6 +20,8 @@ pub enum Observable {
     Kv,
     /// Generated tokens or the finish reason.
     Tokens,
+    /// Whose K and V were attached.
+    Writers,
     /// State of the engine at a step boundary.
     Trajectory,
     /// Fewer or more positions were observed than the ledger says.
@@ -34,6 +37,7 @@ impl Observable {
             Observable::Logits => "logits",
             Observable::Kv => "kv",
             Observable::Tokens => "tokens",
+            Observable::Writers => "writers",
             Observable::Trajectory => "trajectory",
             Observable::Coverage => "coverage",
             Observable::Crash => "crash",
@@ -44,8 +48,8 @@ impl Observable {
 /// Where a difference stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Request, if it belongs to one.
-    pub uid: Option<u64>,
+    /// Sample of a request, if it belongs to one.
+    pub id: Option<SampleId>,
     /// Residency, from 1.
     pub residency: Option<u32>,
     /// Position in the sequence, or step boundary of a trajectory.
@@ -73,12 +77,13 @@ impl fmt::Display for Divergence {
         match self.observable {
             Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
             Observable::Coverage => write!(f, "not everything was observed")?,
+            Observable::Writers => write!(f, "K and V were attached across namespaces")?,
             Observable::Trajectory => return write!(f, "the trajectories differ: {}", self.detail),
             other => write!(f, "{} differ", other.name())?,
         }
-        let Place { uid, residency, position, layer } = self.place;
-        if let Some(uid) = uid {
-            write!(f, ": request {uid}")?;
+        let Place { id, residency, position, layer } = self.place;
+        if let Some(id) = id {
+            write!(f, ": {id}")?;
         }
         if let Some(position) = position {
             write!(f, ", position {position}")?;
@@ -103,23 +108,32 @@ pub fn crash(detail: String) -> Divergence {
     }
 }
 
-/// Compares what was observed of a request with its canonical output. `kv` says whether the subject reports K and V.
+/// What is known of a run beside its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Whether the subject reports K and V.
+    pub kv: bool,
+    /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
+    pub aborted: bool,
+}
+
+/// Compares what was observed of a sample with its canonical output.
 pub fn outputs(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
-    kv: bool,
+    known: Known,
 ) -> Result<Compared, Divergence> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
-    compare_logits(uid, got, canonical, &mut compared, &mut differences);
-    compare_kv(uid, got, canonical, &mut compared, &mut differences);
-    compare_tokens(uid, got, canonical, &mut differences);
+    compare_logits(id, got, canonical, &mut compared, &mut differences);
+    compare_kv(id, got, canonical, &mut compared, &mut differences);
+    compare_tokens(id, got, canonical, known.aborted, &mut differences);
     // No difference, but less seen than there was to see: the comparer was blind.
     if differences.is_empty()
-        && let Some(detail) = blindness(got, canonical, compared, kv)
+        && let Some(detail) = blindness(got, canonical, compared, known)
     {
-        let place = Place { uid: Some(uid), ..Place::default() };
+        let place = Place { id: Some(id), ..Place::default() };
         differences.insert(Observable::Coverage, (place, detail));
     }
     let all: BTreeSet<Observable> = differences.keys().copied().collect();
@@ -146,7 +160,8 @@ fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Dif
 
 /// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
 /// in the last residency every position of the sequence was computed or attached, and read back at the end.
-fn blindness(got: &Output, canonical: &Output, compared: Compared, kv: bool) -> Option<String> {
+fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known) -> Option<String> {
+    let kv = known.kv;
     let due = (got.rows_computed, got.kv_due);
     if due != (compared.positions, compared.kv) {
         return Some(format!(
@@ -154,9 +169,11 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, kv: bool) -> 
             compared.positions, due.0, compared.kv, due.1
         ));
     }
-    let all: BTreeSet<u32> = (0..canonical.positions.len() as u32).collect();
-    let Some(last) = got.positions.iter().map(|p| p.residency).max() else {
-        return Some("no position was observed".into());
+    let residencies = got.kv.iter().map(|kv| kv.residency);
+    let last = got.positions.iter().map(|p| p.residency).chain(residencies).max();
+    let Some(last) = last else {
+        let started = !known.aborted || !got.tokens.is_empty();
+        return started.then(|| "no position was observed".into());
     };
     let mut present: BTreeSet<u32> =
         got.positions.iter().filter(|p| p.residency == last).map(|p| p.position).collect();
@@ -166,8 +183,13 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, kv: bool) -> 
     };
     let released: BTreeSet<u32> = read(KvMoment::Released).collect();
     if kv {
-        present.extend(read(KvMoment::Attached));
+        for moment in [KvMoment::Attached, KvMoment::Forked, KvMoment::SwappedIn] {
+            present.extend(read(moment));
+        }
     }
+    // An aborted sample came to some position, but left none out before it.
+    let end = if known.aborted { present.len() } else { canonical.positions.len() };
+    let all: BTreeSet<u32> = (0..end as u32).collect();
     if kv && present != all {
         return Some(format!(
             "{} of {} positions were computed or attached in residency {last}",
@@ -198,7 +220,7 @@ fn note_first(differences: &mut Differences, what: Observable, place: Place, det
 }
 
 fn compare_logits(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
     compared: &mut Compared,
@@ -211,7 +233,7 @@ fn compare_logits(
         compared.positions += 1;
         if logits != bits.logits {
             let place = Place {
-                uid: Some(uid),
+                id: Some(id),
                 residency: Some(bits.residency),
                 position: Some(bits.position),
                 layer: None,
@@ -223,7 +245,7 @@ fn compare_logits(
 }
 
 fn compare_kv(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
     compared: &mut Compared,
@@ -240,7 +262,7 @@ fn compare_kv(
         let pairs = kv.layers.iter().zip(&reference.layers).enumerate();
         for (layer, (a, b)) in pairs.filter(|(_, (a, b))| a != b) {
             let place = Place {
-                uid: Some(uid),
+                id: Some(id),
                 residency: Some(kv.residency),
                 position: Some(kv.position),
                 layer: Some(layer),
@@ -252,9 +274,21 @@ fn compare_kv(
     }
 }
 
-fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut Differences) {
-    let place = |position| Place { uid: Some(uid), position, ..Place::default() };
-    if got.tokens != canonical.tokens {
+fn compare_tokens(
+    id: SampleId,
+    got: &Output,
+    canonical: &Output,
+    aborted: bool,
+    differences: &mut Differences,
+) {
+    let place = |position| Place { id: Some(id), position, ..Place::default() };
+    let expected = if aborted {
+        &canonical.tokens[..got.tokens.len().min(canonical.tokens.len())]
+    } else {
+        &canonical.tokens[..]
+    };
+    let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
+    if got.tokens != expected {
         let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
         let detail = format!(
             "generated token {common} is {:?}, canonical {:?}",
@@ -262,8 +296,8 @@ fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut 
             canonical.tokens.get(common)
         );
         differences.insert(Observable::Tokens, (place(None), detail));
-    } else if got.finish != canonical.finish {
-        let detail = format!("finished as {:?}, canonical {:?}", got.finish, canonical.finish);
+    } else if got.finish != finish {
+        let detail = format!("finished as {:?}, expected {finish:?}", got.finish);
         differences.insert(Observable::Tokens, (place(None), detail));
     }
 }
@@ -272,6 +306,10 @@ fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut 
 mod tests {
     use super::*;
     use crate::record::{Finish, KvDigest, PositionBits};
+
+    const ID: SampleId = SampleId { uid: 1, sample: 0 };
+    const WHOLE: Known = Known { kv: true, aborted: false };
+    const BLIND: Known = Known { kv: false, aborted: false };
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -297,7 +335,7 @@ mod tests {
 
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
-        let compared = outputs(1, &output(7, 2), &output(7, 2), true).unwrap();
+        let compared = outputs(ID, &output(7, 2), &output(7, 2), WHOLE).unwrap();
         assert_eq!(compared, Compared { positions: 7, kv: 7 });
     }
 
@@ -308,14 +346,14 @@ mod tests {
         for at in 0..7 {
             let mut got = canonical.clone();
             got.positions[at].logits ^= 1 << (at * 9);
-            let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+            let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
             assert_eq!(divergence.observable, Observable::Logits);
             assert_eq!(divergence.place.position, Some(at as u32));
             for layer in 0..2 {
                 for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
                     let mut got = canonical.clone();
                     flip(&mut got.kv[at].layers[layer]);
-                    let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+                    let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                     assert_eq!(divergence.observable, Observable::Kv);
                     assert_eq!(divergence.place.layer, Some(layer));
                     assert_eq!(divergence.place.position, Some(at as u32));
@@ -330,19 +368,19 @@ mod tests {
         let mut got = canonical.clone();
         got.positions.remove(3);
         assert_eq!(
-            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.kv.clear();
         assert_eq!(
-            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.kv[2].layers.clear();
         assert_eq!(
-            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         // Read back and ledger agree with each other, and both are short.
@@ -350,23 +388,23 @@ mod tests {
         got.kv.truncate(5);
         got.kv_due = 5;
         assert_eq!(
-            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.positions.remove(0);
         got.rows_computed -= 1;
         assert_eq!(
-            outputs(1, &got, &canonical, true).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let nothing = Output { positions: vec![], kv: vec![], rows_computed: 0, kv_due: 0, ..got };
-        let divergence = outputs(1, &nothing, &nothing, false).unwrap_err();
+        let divergence = outputs(ID, &nothing, &nothing, BLIND).unwrap_err();
         assert_eq!(divergence.observable, Observable::Coverage);
         // A canonical run that observed nothing can't confirm anything either.
         let blind = Output { positions: Vec::new(), ..canonical.clone() };
         assert_eq!(
-            outputs(1, &canonical, &blind, true).unwrap_err().observable,
+            outputs(ID, &canonical, &blind, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
     }
@@ -378,10 +416,10 @@ mod tests {
         let mut got = canonical.clone();
         got.tokens[0] = 9;
         got.positions[2].logits ^= 1;
-        let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Tokens);
         got.positions[1].logits ^= 1;
-        let divergence = outputs(1, &got, &canonical, true).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Logits);
         assert_eq!(divergence.place.position, Some(1));
     }
@@ -391,9 +429,46 @@ mod tests {
         let canonical = output(3, 1);
         let mut got = canonical.clone();
         got.tokens[1] = 9;
-        assert_eq!(outputs(1, &got, &canonical, true).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Tokens
+        );
         let mut got = canonical.clone();
         got.finish = Some(Finish::Eos);
-        assert_eq!(outputs(1, &got, &canonical, true).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Tokens
+        );
+    }
+
+    /// An aborted sample is compared as far as it came; with nothing left out before that, and no finish of its own.
+    #[test]
+    fn what_an_aborted_sample_did_is_a_part_of_its_canonical_output() {
+        let canonical = output(7, 2);
+        let ended = Known { kv: true, aborted: true };
+        let mut got = output(4, 2);
+        got.finish = Some(Finish::Aborted);
+        got.tokens.clear();
+        let compared = outputs(ID, &got, &canonical, ended).unwrap();
+        assert_eq!(compared, Compared { positions: 4, kv: 4 });
+        let found =
+            |got: &Output, known| outputs(ID, got, &canonical, known).unwrap_err().observable;
+        assert_eq!(found(&got, WHOLE), Observable::Tokens, "nobody aborted it");
+        let finished = Output { finish: Some(Finish::Length), ..got.clone() };
+        assert_eq!(found(&finished, ended), Observable::Tokens);
+        let mut other = got.clone();
+        other.tokens.push(9);
+        assert_eq!(found(&other, ended), Observable::Tokens);
+        let mut hole = got.clone();
+        hole.positions.remove(1);
+        hole.rows_computed -= 1;
+        assert_eq!(found(&hole, ended), Observable::Coverage);
+        let mut flipped = got.clone();
+        flipped.kv[3].layers[1].v ^= 1;
+        assert_eq!(found(&flipped, ended), Observable::Kv);
+        let nothing = Output { finish: Some(Finish::Aborted), ..Output::default() };
+        assert_eq!(outputs(ID, &nothing, &canonical, ended).unwrap(), Compared::default());
+        let drawn = Output { tokens: vec![5], ..nothing };
+        assert_eq!(found(&drawn, ended), Observable::Coverage);
     }
 }

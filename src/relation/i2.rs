@@ -1,10 +1,12 @@
 //! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits.
 
-use crate::record::{Finish, KvMoment, Sentinel};
+use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
 use crate::schedule::ActKind;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
+use crate::workload::SampleId;
 
+use super::compare::Known;
 use super::{Compared, Executions, Judgement, Relation, Spread, compare};
 
 /// Any partition of a prefill into chunks.
@@ -46,11 +48,8 @@ pub(super) static PREEMPT: Relation = Relation {
     applies: |c| can(c, ActKind::Preempt, "the subject can't preempt"),
     judge: |executions| {
         let outputs = &executions.run().outputs;
-        let again: Vec<u64> = outputs
-            .iter()
-            .filter(|(_, o)| o.positions.iter().any(|p| p.residency > 1))
-            .map(|(uid, _)| *uid)
-            .collect();
+        let again: Vec<SampleId> =
+            outputs.iter().filter(|(_, o)| computes_again(o)).map(|(id, _)| *id).collect();
         equal_to_canonical(executions, &again, "no request was preempted and resumed")
     },
 };
@@ -79,7 +78,7 @@ pub(super) static PREFIX: Relation = Relation {
             outputs
                 .iter()
                 .filter(|(_, o)| o.kv.iter().any(|kv| attached(&kv.moment)))
-                .map(|(uid, _)| *uid),
+                .map(|(id, _)| *id),
         );
         served.sort_unstable();
         served.dedup();
@@ -87,7 +86,16 @@ pub(super) static PREFIX: Relation = Relation {
     },
 };
 
-fn can(
+/// Whether it was resident again without its K and V having come back from host memory.
+fn computes_again(output: &Output) -> bool {
+    let swapped = |residency| {
+        let back = |kv: &KvBits| kv.residency == residency && kv.moment == KvMoment::SwappedIn;
+        output.kv.iter().any(back)
+    };
+    output.positions.iter().any(|p| p.residency > 1 && !swapped(p.residency))
+}
+
+pub(super) fn can(
     capabilities: &Capabilities,
     act: ActKind,
     missing: &'static str,
@@ -98,40 +106,41 @@ fn can(
     if capabilities.acts.contains(&act) { Ok(()) } else { Err(missing) }
 }
 
-/// Requests for which an intent of this kind changed a decision.
-fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<u64> {
-    let mut uids: Vec<u64> = executions
+/// Samples for which an intent of this kind changed a decision.
+pub(super) fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<SampleId> {
+    let mut ids: Vec<SampleId> = executions
         .run()
         .intents
         .iter()
         .filter(|o| o.inert.is_none() && o.intent.act.kind() == kind)
-        .map(|o| o.intent.uid)
+        .map(|o| o.intent.id())
         .collect();
-    uids.sort_unstable();
-    uids.dedup();
-    uids
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
-/// The outputs of these requests equal their canonical ones, bit for bit.
+/// The outputs of these samples equal their canonical ones, bit for bit.
 pub(super) fn equal_to_canonical(
     executions: &mut Executions<'_>,
-    uids: &[u64],
+    ids: &[SampleId],
     inapplicable: &'static str,
 ) -> Result<Judgement, SubjectError> {
-    if uids.is_empty() {
+    if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
     let kv = executions.subject().capabilities().kv;
     let mut total = Compared::default();
     let mut undecided = false;
-    for &uid in uids {
-        let (run, canonical) = executions.with_canonical(uid)?;
-        let (Some(got), Some(expected)) = (run.outputs.get(&uid), canonical.outputs.get(&uid))
-        else {
-            let detail = format!("the engine reported no output for request {uid}");
+    let aborted = fired(executions, ActKind::Abort);
+    for &id in ids {
+        let (run, canonical) = executions.with_canonical(id)?;
+        let (Some(got), Some(expected)) = (run.outputs.get(&id), canonical.outputs.get(&id)) else {
+            let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        match compare::outputs(uid, got, expected, kv) {
+        let known = Known { kv, aborted: aborted.contains(&id) };
+        match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {

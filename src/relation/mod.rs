@@ -16,7 +16,7 @@ use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
-pub use executions::Executions;
+pub use executions::{Executions, resolve};
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]

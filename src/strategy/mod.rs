@@ -158,6 +158,7 @@ mod tests {
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            swap_blocks: 0,
             buckets: Vec::new(),
             poison: false,
         };
@@ -186,10 +187,10 @@ mod tests {
             for index in 0..400 {
                 let case = strategy.nth(9, index).current();
                 case.validate().unwrap();
-                for r in &case.workload.requests {
-                    assert!(r.blocks_max(case.world.block_size) <= case.world.pool_blocks as usize);
-                    assert!(r.prompt.iter().all(|t| *t < 264));
-                    assert!(r.positions_max() <= positions_max as usize, "{positions_max}");
+                for (r, l) in case.workload.requests.iter().zip(case.workload.lengths()) {
+                    assert!(l.blocks(case.world.block_size) <= case.world.pool_blocks as usize);
+                    assert!(r.prompt.own_tokens().iter().all(|t| *t < 264));
+                    assert!(l.positions <= positions_max as usize, "{positions_max}");
                 }
             }
         }
@@ -203,9 +204,8 @@ mod tests {
         for index in 0..400 {
             let case = strategy.nth(1, index).current();
             requests += case.workload.requests.len();
-            tokens += case.workload.requests.iter().map(|r| r.positions_max() + 1).sum::<usize>();
-            past_split +=
-                usize::from(case.workload.requests.iter().any(|r| r.positions_max() > 33));
+            tokens += case.workload.lengths().iter().map(|l| l.positions + 1).sum::<usize>();
+            past_split += usize::from(case.workload.lengths().iter().any(|l| l.positions > 33));
         }
         assert!(requests >= 3 * 400, "{requests}");
         assert!(tokens >= 60 * 400, "{tokens}");
@@ -217,8 +217,12 @@ mod tests {
         let strategy = cases(space());
         for index in 0..60 {
             let case = strategy.nth(2, index).current();
+            let follows = case.workload.requests.iter().map(|r| (r.uid, vec![1]));
+            let frozen: reduce::Frozen = follows.collect();
             for i in 0..case.workload.requests.len() {
-                let Some(smaller) = reduce::without_requests(&case, i, i + 1) else { continue };
+                let Some(smaller) = reduce::without_requests(&case, i, i + 1, &frozen) else {
+                    continue;
+                };
                 let gone = case.workload.requests[i].uid;
                 let left: Vec<_> =
                     case.schedule.intents.iter().filter(|x| x.uid != gone).copied().collect();

@@ -16,7 +16,7 @@ pub(super) fn schedule(
     world: &World,
     planned: &[Planned],
 ) -> Schedule {
-    let blocks: usize = planned.iter().map(|p| p.request.blocks_max(world.block_size)).sum();
+    let blocks: usize = planned.iter().map(|p| p.blocks(world.block_size)).sum();
     let tight = (world.pool_blocks as usize) < blocks;
     let mut schedule = Schedule::default();
     for (i, plan) in planned.iter().enumerate() {
@@ -54,7 +54,7 @@ struct Course<'a, 'r> {
 
 impl Course<'_, '_> {
     fn lay(&mut self, place: usize) {
-        let prompt = self.plan.request.prompt.len();
+        let prompt = self.plan.prompt_len;
         // The last boundary at which the request is resident has this many tokens computed.
         let last = prompt + self.plan.request.max_tokens as usize - 2;
         let mut hit = self.arrive(place);
@@ -101,7 +101,7 @@ impl Course<'_, '_> {
     }
 
     fn push(&mut self, mark: Mark, act: Act) {
-        self.intents.push(Intent { uid: self.plan.request.uid, mark, act });
+        self.intents.push(Intent { uid: self.plan.request.uid, sample: 0, mark, act });
     }
 
     /// Staggers the arrival. Returns the whole blocks that a prefix hit is expected to serve.
@@ -118,7 +118,7 @@ impl Course<'_, '_> {
             return 0;
         }
         let block = self.world.block_size as usize;
-        (self.plan.shared / block).min((self.plan.request.prompt.len() - 1) / block)
+        (self.plan.shared / block).min((self.plan.prompt_len - 1) / block)
     }
 
     /// Refuses the next offer for a while.

@@ -15,6 +15,16 @@ pub(super) struct Planned {
     pub(super) request: Request,
     /// Tokens it shares with the prompt of an earlier request.
     pub(super) shared: usize,
+    /// Length of its prompt, if it is a continuation the most that it can be.
+    pub(super) prompt_len: usize,
+}
+
+impl Planned {
+    /// Blocks that all its samples need.
+    pub(super) fn blocks(&self, block_size: u32) -> usize {
+        let positions = self.prompt_len + self.request.max_tokens as usize - 1;
+        self.request.samples as usize * positions.div_ceil(block_size as usize)
+    }
 }
 
 /// Number of requests.
@@ -57,15 +67,14 @@ pub(super) fn requests(
             prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
         prompt.truncate(room);
         planned.push(Planned {
+            shared,
+            prompt_len: prompt.len(),
             request: Request {
-                uid: i as u64 + 1,
-                prompt,
-                max_tokens: max_tokens as u32,
                 sampling: sampling(draw, swarm),
                 seed: draw.percent(50).then(|| draw.word() >> 32),
                 ignore_eos: draw.percent(75),
+                ..Request::new(i as u64 + 1, prompt, max_tokens as u32)
             },
-            shared,
         });
     }
     planned
@@ -101,7 +110,7 @@ fn prompt(
         // Real prompts stay whole most of the time; a cut one ends where `length` says.
         let keep = if is_long || draw.percent(75) { text.len() } else { length.min(text.len()) };
         let prompt = text[..keep.min(space.positions_max(space.output_max)).max(1)].to_vec();
-        let shared = earlier.iter().map(|e| common(&e.request.prompt, &prompt)).max();
+        let shared = earlier.iter().map(|e| common(e.request.prompt.own_tokens(), &prompt)).max();
         return (prompt, shared.unwrap_or(0));
     }
     let vocab = space.edges.vocab as usize;
@@ -109,9 +118,9 @@ fn prompt(
     if earlier.is_empty() {
         return (prompt, 0);
     }
-    let other = &earlier[draw.below(earlier.len())].request.prompt;
+    let other = earlier[draw.below(earlier.len())].request.prompt.own_tokens();
     if draw.percent(swarm.level(Feature::Siblings) / 2) {
-        prompt.clone_from(other);
+        prompt = other.to_vec();
         if draw.percent(60) {
             // A minimal pair: one token differs, at any place of a block.
             let at = draw.below(prompt.len());
@@ -126,7 +135,8 @@ fn prompt(
         prompt.truncate(tail.max(1));
         prompt.splice(0..0, other[..shared].iter().copied());
     }
-    let shared = earlier.iter().map(|e| common(&e.request.prompt, &prompt)).max().unwrap_or(0);
+    let shared =
+        earlier.iter().map(|e| common(e.request.prompt.own_tokens(), &prompt)).max().unwrap_or(0);
     (prompt, shared)
 }
 
@@ -181,9 +191,11 @@ pub(super) fn size_pool(
     world: &mut World,
     workload: &Workload,
 ) {
-    let blocks = |r: &Request| r.blocks_max(world.block_size);
-    let all: usize = workload.requests.iter().map(blocks).sum();
-    let largest = workload.requests.iter().map(blocks).max().unwrap_or(1);
+    let lengths = workload.lengths();
+    let blocks = || lengths.iter().map(|l| l.blocks(world.block_size));
+    let samples = workload.requests.iter().map(|r| r.samples as usize);
+    let all: usize = blocks().zip(samples).map(|(blocks, samples)| blocks * samples).sum();
+    let largest = blocks().max().unwrap_or(1);
     let pool = if draw.percent(swarm.level(Feature::Tight)) && all > largest {
         largest + draw.below((all - largest) / 2 + 1)
     } else {

@@ -17,6 +17,7 @@ mod probe;
 mod probes;
 mod rows;
 mod sampling;
+mod swap;
 mod weights;
 
 use std::ops::Range;
@@ -38,6 +39,7 @@ pub use compile::{CompileError, Compiler, Cubin, Program, Source, options};
 pub use context::{Buffer, Context};
 pub use probe::{Absent, Gpu, probe};
 pub use probes::Scalars;
+pub use swap::CudaSwap;
 
 /// A GPU as a device.
 #[derive(Debug)]
@@ -142,6 +144,7 @@ impl Device for Cuda {
     type Matrix = CudaMatrix;
     type Rope = CudaRope;
     type Kv = CudaKv;
+    type Swap = CudaSwap;
 
     fn name(&self) -> &'static str {
         "cuda"
@@ -218,6 +221,34 @@ impl Device for Cuda {
         let positions = shape.layers * shape.blocks * shape.block_size;
         let len = positions * shape.kv_heads * shape.head_dim;
         Ok(CudaKv { shape, k: self.context.alloc(len)?, v: self.context.alloc(len)? })
+    }
+
+    fn alloc_swap(&self, shape: KvShape) -> Result<CudaSwap, DeviceError> {
+        Ok(CudaSwap::new(shape))
+    }
+
+    fn copy_block(&mut self, kv: &mut CudaKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        kv.copy_block(&self.context, from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &CudaKv,
+        blocks: &[u32],
+        swap: &mut CudaSwap,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.swap_out(&self.context, blocks, swap, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &CudaSwap,
+        slots: &[u32],
+        kv: &mut CudaKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.swap_in(&self.context, swap, slots, blocks)
     }
 
     fn poison_f32(

@@ -104,6 +104,7 @@ impl Device for Host {
     type Matrix = HostMatrix;
     type Rope = RopeTable;
     type Kv = HostKv;
+    type Swap = HostKv;
 
     fn name(&self) -> &'static str {
         "host"
@@ -159,6 +160,34 @@ impl Device for Host {
 
     fn alloc_kv(&self, shape: KvShape) -> Result<HostKv, DeviceError> {
         HostKv::new(shape)
+    }
+
+    fn alloc_swap(&self, shape: KvShape) -> Result<HostKv, DeviceError> {
+        HostKv::new(shape)
+    }
+
+    fn copy_block(&mut self, kv: &mut HostKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        kv.copy_block(from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &HostKv,
+        blocks: &[u32],
+        swap: &mut HostKv,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        swap.copy_from("swap_out", kv, blocks, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &HostKv,
+        slots: &[u32],
+        kv: &mut HostKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.copy_from("swap_in", swap, slots, blocks)
     }
 
     fn poison_f32(&mut self, x: &mut Vec<f32>, elements: Range<usize>) -> Result<(), DeviceError> {
