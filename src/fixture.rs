@@ -12,6 +12,7 @@ use crate::device::cuda::{Context, Cuda};
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
+use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -153,7 +154,19 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
+        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
+        // What the engine can't do yet.
+        for event in [
+            Event::PreemptSwap,
+            Event::SwapIn,
+            Event::CowCopy,
+            Event::Fork,
+            Event::FinishStop,
+            Event::Abort,
+        ] {
+            all.events.remove(&event);
+        }
+        all
     }
 
     fn edges(&self) -> Edges {
