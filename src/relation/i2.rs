@@ -151,7 +151,7 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let kv = executions.subject().capabilities().kv;
+    let Capabilities { kv, sites, .. } = executions.subject().capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);
@@ -161,13 +161,14 @@ pub(super) fn equal_to_canonical(
             let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        let known = Known { kv, aborted: aborted.contains(&id) };
+        let known = Known { kv, sites, aborted: aborted.contains(&id) };
         match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
+                total.sites += compared.sites;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

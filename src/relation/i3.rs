@@ -50,6 +50,12 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     Ok(Judgement::Held(Compared {
         positions: run.rows(),
         kv: run.outputs.values().map(|o| o.kv_due).sum(),
+        sites: run
+            .outputs
+            .values()
+            .flat_map(|o| &o.positions)
+            .filter(|p| !p.sites.is_empty())
+            .count() as u64,
     }))
 }
 
@@ -76,5 +82,6 @@ fn trajectory(boundary: Option<u32>, detail: String) -> Divergence {
         all: BTreeSet::from([Observable::Trajectory]),
         place: Place { position: boundary, ..Place::default() },
         detail,
+        origin: None,
     }
 }

@@ -36,6 +36,8 @@ pub struct Compared {
     pub positions: u64,
     /// Positions whose K and V were compared, cached ones included.
     pub kv: u64,
+    /// Computed positions whose layer digests were compared.
+    pub sites: u64,
 }
 
 /// A campaign-wide minimum, due from [`SPREAD_CASES_MIN`] cases on.
