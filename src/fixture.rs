@@ -9,9 +9,11 @@ use crate::contract::{Contract, MatrixUnit, Mode};
 use crate::device::Device;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Context, Cuda};
+use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
+use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -62,6 +64,17 @@ impl Fixture<Host> {
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
         Fixture::new(name, model.into(), mode, unit, Host::new)
+    }
+}
+
+impl Fixture<Hash> {
+    /// The hash device with the shapes of `model`: no arithmetic, for faults of state.
+    pub fn hash<'m>(
+        name: &str,
+        model: impl Into<Source<'m>>,
+        mode: Mode,
+    ) -> Result<Fixture<Hash>, SubjectError> {
+        Fixture::new(name, model.into(), mode, MatrixUnit::SM90, Hash::new)
     }
 }
 
@@ -153,7 +166,19 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
+        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
+        // What the engine can't do yet.
+        for event in [
+            Event::PreemptSwap,
+            Event::SwapIn,
+            Event::CowCopy,
+            Event::Fork,
+            Event::FinishStop,
+            Event::Abort,
+        ] {
+            all.events.remove(&event);
+        }
+        all
     }
 
     fn edges(&self) -> Edges {

@@ -11,6 +11,7 @@
 mod checks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod hash;
 pub mod host;
 
 use std::collections::BTreeMap;
@@ -223,7 +224,7 @@ pub trait Device: Sized {
     /// Blocks of K and V in host memory, all layers.
     type Swap: Send;
 
-    /// Name as on the command line: `host`, `cuda`.
+    /// Name as on the command line: `host`, `cuda`, `hash`.
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;

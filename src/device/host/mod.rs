@@ -11,7 +11,7 @@ mod embed;
 mod gemm;
 mod kv;
 mod log;
-mod logprobs;
+pub(super) mod logprobs;
 mod matrix;
 mod norm;
 mod rope;
