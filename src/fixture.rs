@@ -13,6 +13,7 @@ use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
+use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -165,7 +166,19 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
+        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
+        // What the engine can't do yet.
+        for event in [
+            Event::PreemptSwap,
+            Event::SwapIn,
+            Event::CowCopy,
+            Event::Fork,
+            Event::FinishStop,
+            Event::Abort,
+        ] {
+            all.events.remove(&event);
+        }
+        all
     }
 
     fn edges(&self) -> Edges {

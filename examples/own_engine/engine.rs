@@ -107,6 +107,7 @@ impl Subject for Toy {
             trajectory: true,
             fresh_process: false,
             sentinels,
+            events: BTreeSet::new(),
         }
     }
 

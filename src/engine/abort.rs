@@ -1,5 +1,6 @@
 //! Abort: a request ends where the schedule says, and gives back what it holds.
 
+use crate::lifecycle::Event;
 use crate::record::{Finish, Sentinel};
 
 use super::scheduler::Scheduler;
@@ -28,5 +29,6 @@ impl Scheduler {
             State::Future | State::Waiting | State::Finished(_) => {}
         }
         self.sequences[i].state = State::Finished(Finish::Aborted);
+        self.note(i, Event::Abort);
     }
 }

@@ -1,13 +1,14 @@
 //! Admission: who becomes resident, and with which cached blocks.
 
-use crate::record::{Inert, KvMoment, Sentinel};
+use crate::lifecycle::Event;
+use crate::record::{Boundary, Inert, KvMoment, Sentinel};
 use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
 use super::deeds::Deed;
 use super::prefix::Lookup;
-use super::scheduler::Scheduler;
-use super::sequence::State;
+use super::scheduler::{Granules, Scheduler};
+use super::sequence::{Sequence, State};
 use crate::workload::SampleId;
 
 impl Scheduler {
@@ -31,7 +32,9 @@ impl Scheduler {
             let found = self.lookup(i);
             let unused = found.blocks.iter().filter(|b| self.pool.references(**b) == 0).count();
             let needed = tokens.div_ceil(self.block_size) - found.blocks.len();
-            if needed + unused > self.pool.available() {
+            let available = self.pool.available();
+            self.boundaries.near(Boundary::AdmissionRoom, available, needed + unused);
+            if needed + unused > available {
                 return;
             }
             self.sentinels.add(Sentinel::CollisionResolved, found.collisions);
@@ -67,6 +70,7 @@ impl Scheduler {
             if steps > 0 {
                 sequence.offer_at = self.boundary + steps;
                 self.sentinels.hit(Sentinel::AdmitRefused);
+                self.note(i, Event::AdmitRefused);
                 return self.void_offer(id, n, |_| true);
             }
         }
@@ -137,6 +141,7 @@ impl Scheduler {
         sequence.evicted.insert(j);
         self.sentinels.hit(Sentinel::Evict);
         self.sentinels.hit(Sentinel::EvictChosen);
+        self.note(i, Event::Evict);
         if self.poison {
             self.deeds.push(Deed::Poison(block));
         }
@@ -153,10 +158,19 @@ impl Scheduler {
         sequence.blocks = cached.to_vec();
         sequence.computed = cached.len() * self.block_size;
         sequence.indexed = cached.len();
+        self.reside(i, KvMoment::Attached);
+        if self.prefix_cache {
+            self.boundaries.near(Boundary::HitBlocks, cached.len(), 1);
+        }
         if cached.len() < findable && cached.is_empty() {
             self.sentinels.hit(Sentinel::HitRefused);
+            self.note(i, Event::CacheRefused);
         }
         if !cached.is_empty() {
+            self.note(i, Event::CacheHit);
+            let sequence = &self.sequences[i];
+            let tokens = sequence.tokens.len();
+            self.boundaries.near_multiple(Boundary::HitTokens, tokens, self.block_size);
             self.sentinels.hit(Sentinel::HitTokensSaved);
             let servable = (sequence.tokens.len() - 1) / self.block_size;
             self.sentinels.hit(if cached.len() == servable {
@@ -165,7 +179,22 @@ impl Scheduler {
                 Sentinel::HitPartial
             });
         }
-        self.reside(i, KvMoment::Attached);
+    }
+
+    /// Counts the sizes of a request that is admitted for the first time.
+    pub(super) fn note_request(&mut self, i: usize) {
+        let Sequence { prompt_len, max_tokens, sampling, .. } = &self.sequences[i];
+        let Granules { tile, split, vocab, positions_max } = self.granules;
+        let counts = &mut self.boundaries;
+        counts.near_multiple(Boundary::PromptBlock, *prompt_len, self.block_size);
+        counts.near_multiple(Boundary::PromptTile, *prompt_len, tile);
+        counts.near_multiple(Boundary::PromptSplit, *prompt_len, split);
+        counts.near(Boundary::Context, prompt_len + max_tokens - 1, positions_max);
+        counts.near(Boundary::MaxTokens, *max_tokens, 1);
+        if !sampling.is_greedy() {
+            counts.near(Boundary::TopKOne, sampling.top_k as usize, 1);
+            counts.near(Boundary::TopKVocabulary, sampling.top_k as usize, vocab);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Fork: a sample attaches the blocks of another sample of its request, the partial last one included, and the first
 //! write to a shared block copies it.
 
-use crate::record::{KvMoment, Sentinel};
+use crate::lifecycle::Event;
+use crate::record::{Boundary, KvMoment, Sentinel};
 
 use super::blocks::BlockId;
 use super::deeds::{Deed, KvRead};
@@ -51,6 +52,7 @@ impl Scheduler {
         sequence.computed = positions;
         sequence.indexed = positions / self.block_size;
         self.reside(i, KvMoment::Forked);
+        self.note(i, Event::Fork);
     }
 
     /// Makes a sequence whose blocks are attached resident, and asks for a look at what they hold.
@@ -59,9 +61,16 @@ impl Scheduler {
         sequence.residency += 1;
         sequence.state = State::Running;
         sequence.step_at = self.boundary;
-        if sequence.residency > 1 {
+        let again = sequence.residency > 1;
+        // The schedule evicted from its prefix at this offer: only after the act to fork came to nothing.
+        let searched = moment != KvMoment::Forked && !sequence.evicted.is_empty();
+        self.note_admission(i, if again { Event::Resume } else { Event::Admit }, searched);
+        if again {
             self.sentinels.hit(Sentinel::Resume);
+        } else {
+            self.note_request(i);
         }
+        let sequence = &self.sequences[i];
         if sequence.computed > 0 {
             self.deeds.push(Deed::Read(KvRead {
                 id: sequence.id,
@@ -89,6 +98,8 @@ impl Scheduler {
         if !sequence.forked {
             self.sentinels.hit(Sentinel::CowByParent);
         }
+        self.note(i, Event::CowCopy);
+        self.boundaries.near(Boundary::References, self.pool.references(from) as usize, 2);
         self.pool.release(from, self.index.contains(from));
         self.deeds.push(Deed::Copy { from, to });
     }

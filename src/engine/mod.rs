@@ -12,6 +12,7 @@ mod deviations;
 mod flights;
 mod fork;
 mod forward;
+mod life;
 mod model;
 mod padding;
 pub mod plan;
@@ -26,7 +27,8 @@ use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
-    Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
+    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape,
+    TrajectoryHasher,
 };
 use crate::schedule::Schedule;
 use crate::workload::{SampleId, Workload};
@@ -210,7 +212,12 @@ pub fn execute_with<D: Device>(
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
-    let granules = Granules { tile: constants.tile as usize, split: constants.split as usize };
+    let granules = Granules {
+        tile: constants.tile as usize,
+        split: constants.split as usize,
+        vocab: model.config.vocab,
+        positions_max: model.positions_max(),
+    };
     let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
     let mut run = Run::default();
     for (request, lengths) in workload.requests.iter().zip(workload.lengths()) {
@@ -300,13 +307,15 @@ impl<D: Device> Engine<'_, D> {
             }
         }
         self.run.sentinels.merge(&self.scheduler.sentinels);
+        self.run.life = std::mem::take(&mut self.scheduler.life);
+        self.run.boundaries.merge(&self.scheduler.boundaries);
         count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
         self.run.trajectory = self.hasher.finish();
         Ok(self.run)
     }
 
-    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row,
     /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
@@ -338,6 +347,15 @@ impl<D: Device> Engine<'_, D> {
             .collect();
         let rows = tokens.len() + padding;
         let plan = self.planner.plan(rows, step.len());
+        let edges = [
+            Boundary::RowsSingle,
+            Boundary::RowsSkinny,
+            Boundary::RowsParallel,
+            Boundary::RowsFused,
+        ];
+        for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
+            self.run.boundaries.near(boundary, rows, edge as usize);
+        }
         let digests = self.forward.step(&plan, &layout, &tokens, padding)?;
         self.note_writers(step, &layout);
         if padding > 0 {

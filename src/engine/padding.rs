@@ -3,7 +3,7 @@
 //! Padding rows are rows of every GEMM and norm, so they change which variants are launched. They have no position,
 //! write no K or V and take no part in attention.
 
-use crate::record::Sentinel;
+use crate::record::{Boundary, Sentinel};
 use crate::schedule::Act;
 
 use super::scheduler::{Scheduler, Slice, is_computed};
@@ -23,6 +23,9 @@ impl Scheduler {
     /// says. A step that no bucket holds is not padded.
     pub(super) fn pad(&mut self, step: &[Slice]) -> usize {
         let rows: usize = step.iter().map(|slice| slice.len).sum();
+        for bucket in &self.buckets {
+            self.boundaries.near(Boundary::Bucket, rows, *bucket as usize);
+        }
         let smallest = self.bucket(rows);
         let mut chosen = smallest;
         for slice in step {

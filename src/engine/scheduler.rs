@@ -7,7 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::record::{Finish, KvMoment, Sentinel, SentinelCounts};
+use crate::lifecycle::Event;
+use crate::record::{
+    Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
+};
 use crate::schedule::{Act, Mark, PreemptKind, Schedule};
 use crate::workload::Workload;
 use crate::world::World;
@@ -40,18 +43,20 @@ struct Chunk {
     cut: Option<Taken>,
 }
 
-/// Sizes at which chunks are called "mid".
+/// Sizes at which chunks are called "mid", and limits of requests, for counts alone: no decision depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
     pub(super) tile: usize,
     pub(super) split: usize,
+    pub(super) vocab: usize,
+    pub(super) positions_max: usize,
 }
 
 pub(super) struct Scheduler {
     pub(super) block_size: usize,
     token_budget: usize,
     pub(super) prefix_cache: bool,
-    granules: Granules,
+    pub(super) granules: Granules,
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
     /// Their order of priority, which never changes.
@@ -61,6 +66,9 @@ pub(super) struct Scheduler {
     pub(super) index: PrefixIndex,
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
+    /// Lifecycle events so far.
+    pub(super) life: Vec<LifeEvent>,
+    pub(super) boundaries: BoundaryCounts,
     /// Filled by decisions, drained by the engine.
     pub(super) deeds: Vec<Deed>,
     pub(super) boundary: u64,
@@ -113,6 +121,8 @@ impl Scheduler {
             index: PrefixIndex::new(world.hash_bits),
             deviations,
             sentinels: SentinelCounts::default(),
+            life: Vec::new(),
+            boundaries: BoundaryCounts::default(),
             deeds: Vec::new(),
             boundary: 0,
             flights: Vec::new(),
@@ -148,9 +158,11 @@ impl Scheduler {
     }
 
     fn arrive(&mut self) {
-        for sequence in &mut self.sequences {
+        for i in 0..self.sequences.len() {
+            let sequence = &mut self.sequences[i];
             if sequence.state == State::Future && sequence.arrival <= self.boundary {
                 sequence.state = State::Waiting;
+                self.note(i, Event::Arrive);
             }
         }
     }
@@ -219,8 +231,10 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.offer_at = offer_at;
         sequence.computed = 0;
+        sequence.is_decoding = false;
         sequence.indexed = 0;
         sequence.row = None;
+        self.note(i, Event::PreemptRecompute);
     }
 
     /// Gives back the blocks, tail first so that the tail of a prefix is evicted before its head, after asking for
@@ -248,6 +262,8 @@ impl Scheduler {
     /// Drops a reference of each block, the last one first.
     pub(super) fn free_blocks(&mut self, blocks: &[BlockId]) {
         for &block in blocks.iter().rev() {
+            let references = self.pool.references(block) as usize;
+            self.boundaries.near(Boundary::References, references, 2);
             if self.pool.release(block, self.index.contains(block)) && self.poison {
                 self.deeds.push(Deed::Poison(block));
             }
@@ -267,6 +283,9 @@ impl Scheduler {
                 continue;
             }
             let (start, remaining) = (sequence.computed, sequence.remaining());
+            if budget < usize::MAX {
+                self.boundaries.near(Boundary::BudgetRoom, budget, remaining);
+            }
             let Chunk { len, default, cut } = self.chunk(i, remaining.min(budget));
             let has_room = self.make_room(i, start + len, &step);
             match cut {
@@ -325,6 +344,10 @@ impl Scheduler {
     /// whom the schedule prefers, else the youngest. Returns false if the sequence itself had to go.
     fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
         let wanted = positions.div_ceil(self.block_size);
+        let missing = wanted.saturating_sub(self.sequences[i].blocks.len());
+        if missing > 0 {
+            self.boundaries.near(Boundary::GrowthRoom, self.pool.available(), missing);
+        }
         loop {
             // Asked again after each victim: it may have been the one that the block was shared with.
             let shared = self.shared_write(i);
@@ -373,6 +396,7 @@ impl Scheduler {
         if origin == Origin::Evicted {
             self.index.remove(block);
             self.sentinels.hit(Sentinel::Evict);
+            self.note(i, Event::Evict);
         }
         self.deeds.push(Deed::HandOut { block, used: origin == Origin::Evicted });
         Some(block)
@@ -422,6 +446,7 @@ impl Scheduler {
             }
             row += slice.len;
         }
+        self.boundaries.near(Boundary::StepSequences, ordered.len(), 1);
         if ordered.len() > 1 {
             self.sentinels.hit(Sentinel::SharedStep);
         }
@@ -459,7 +484,12 @@ impl Scheduler {
         let mut drawn = drawn.iter();
         for slice in step {
             let draws = self.draws(slice);
-            self.sequences[slice.index].computed += slice.len;
+            let sequence = &mut self.sequences[slice.index];
+            sequence.computed += slice.len;
+            let event = if sequence.is_decoding { Event::Decode } else { Event::Chunk };
+            sequence.is_decoding = draws;
+            self.note(slice.index, event);
+            self.note_ends(event, slice.start, slice.start + slice.len);
             self.publish(slice.index);
             if !draws {
                 continue;
@@ -482,7 +512,29 @@ impl Scheduler {
             if let Some(finish) = finish {
                 self.release(slice.index);
                 self.sequences[slice.index].state = State::Finished(finish);
+                match finish {
+                    Finish::Eos => self.note(slice.index, Event::FinishEos),
+                    Finish::Length => self.note(slice.index, Event::FinishLength),
+                    // Nothing was drawn: no event of the table. Aborted: not here.
+                    Finish::Undecided | Finish::Aborted => {}
+                }
             }
+        }
+    }
+
+    /// Counts where a computed chunk began and ended.
+    fn note_ends(&mut self, event: Event, start: usize, end: usize) {
+        use Boundary::{ChunkBlock, ChunkSplit, ChunkTile, DecodeBlock, DecodeSplit, DecodeTile};
+        let Granules { tile, split, .. } = self.granules;
+        let kinds = match event {
+            Event::Decode => [DecodeBlock, DecodeTile, DecodeSplit],
+            _ => [ChunkBlock, ChunkTile, ChunkSplit],
+        };
+        for (boundary, granule) in kinds.into_iter().zip([self.block_size, tile, split]) {
+            self.boundaries.near_multiple(boundary, end, granule);
+        }
+        if event == Event::Chunk && start > 0 {
+            self.boundaries.near_multiple(Boundary::StartTile, start, tile);
         }
     }
 
@@ -492,9 +544,10 @@ impl Scheduler {
             return;
         }
         let sequence = &mut self.sequences[i];
+        let mut is_new = false;
         while (sequence.indexed + 1) * self.block_size <= sequence.computed {
             let prefix = &sequence.tokens[..(sequence.indexed + 1) * self.block_size];
-            self.index.publish(
+            is_new |= self.index.publish(
                 sequence.namespace,
                 prefix,
                 self.block_size,
@@ -504,6 +557,9 @@ impl Scheduler {
                 self.sentinels.hit(Sentinel::EvictReread);
             }
             sequence.indexed += 1;
+        }
+        if is_new {
+            self.note(i, Event::Publish);
         }
     }
 

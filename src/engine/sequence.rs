@@ -44,6 +44,8 @@ pub(super) struct Sequence {
     pub(super) blocks: Vec<BlockId>,
     /// Positions whose K and V stand in the blocks.
     pub(super) computed: usize,
+    /// In this residency it has computed all its tokens but the one drawn last.
+    pub(super) is_decoding: bool,
     /// Leading blocks that were attached from, or offered to, the prefix index.
     pub(super) indexed: usize,
     /// Residencies so far, the present one included.
@@ -94,6 +96,7 @@ impl Sequence {
             arrival: 0,
             blocks: Vec::new(),
             computed: 0,
+            is_decoding: false,
             indexed: 0,
             residency: 0,
             offers: 0,

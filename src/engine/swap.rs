@@ -1,6 +1,7 @@
 //! Swap: preemption that keeps K and V in host memory.
 
-use crate::record::{Inert, KvMoment, Sentinel};
+use crate::lifecycle::Event;
+use crate::record::{Boundary, Inert, KvMoment, Sentinel};
 
 use super::deeds::{Deed, KvRead};
 use super::scheduler::Scheduler;
@@ -80,6 +81,7 @@ impl Scheduler {
         }
         let held = sequence.computed.div_ceil(self.block_size);
         let blocks = sequence.blocks[..held].to_vec();
+        self.boundaries.near(Boundary::SwapRoom, self.swap.free.len(), held);
         let Some(slots) = self.swap.take(held) else {
             self.sentinels.hit(Sentinel::SwapNoRoom);
             return Err(Inert::NoSwapRoom);
@@ -101,6 +103,7 @@ impl Scheduler {
         sequence.offer_at = offer_at;
         sequence.indexed = 0;
         sequence.row = None;
+        self.note(i, Event::PreemptSwap);
         Ok(())
     }
 
@@ -128,6 +131,7 @@ impl Scheduler {
             blocks: blocks.clone(),
             positions: sequence.computed,
         };
+        self.note(i, Event::SwapIn);
         self.deeds.extend([Deed::SwapIn { slots, blocks }, Deed::Read(read)]);
     }
 }

@@ -11,6 +11,8 @@ use crate::world::World;
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
 mod decisions;
+mod leaving;
+mod samples;
 
 struct Bench {
     model: DeviceModel<Host>,
@@ -301,4 +303,40 @@ fn the_same_inputs_give_the_same_run_and_another_seed_other_draws() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).first(1).unwrap().tokens, run(2).first(1).unwrap().tokens);
     assert_ne!(run(1).trajectory.hash(), run(2).trajectory.hash());
+}
+
+/// The events of a sequence, by name.
+fn life(run: &Run, uid: u64) -> Vec<&'static str> {
+    run.life.iter().filter(|e| e.id.uid == uid).map(|e| e.event.name()).collect()
+}
+
+#[test]
+fn lifecycle_events_come_in_the_order_in_which_they_happen() {
+    let cuts = [
+        (1, Mark::Offer { n: 1 }, Act::Hold { steps: 1 }),
+        (1, computed(1, 0), Act::Cut { tokens: 3 }),
+        (1, computed(1, 9), PREEMPT),
+    ];
+    let run = bench(8).run(&[request(1, 0..9, 2)], &cuts).unwrap();
+    let expected = [
+        "arrive",
+        "admit_refused",
+        "admit",
+        "chunk",
+        "chunk",
+        "publish",
+        "preempt_recompute",
+        "resume",
+        "cache_hit",
+        "chunk",
+        "finish_length",
+    ];
+    assert_eq!(life(&run, 1), expected);
+    let table = crate::lifecycle::transitions();
+    let mut from = crate::lifecycle::State::Absent;
+    for e in &run.life {
+        let t = crate::lifecycle::Transition { from, event: e.event, to: e.state };
+        assert!(table.contains(&t), "{t}");
+        from = e.state;
+    }
 }

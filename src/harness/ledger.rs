@@ -63,6 +63,9 @@ pub fn table(report: &Report) -> String {
         let inert: Vec<String> = tally.inert.iter().map(|(why, n)| format!("{why} {n}")).collect();
         let _ = writeln!(out, "  inert: {}", inert.join(", "));
     }
+    if tally.exercised.is_reported() {
+        let _ = write!(out, "\ncoverage (hit / feasible)\n{}", tally.exercised.shares().table());
+    }
     if !tally.minima_are_due() {
         let _ = writeln!(
             out,

@@ -1,5 +1,7 @@
 //! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
 
+pub mod boundary;
+pub mod life;
 pub mod sentinel;
 pub mod sites;
 pub mod trajectory;
@@ -11,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::schedule::Intent;
 use crate::workload::SampleId;
 
+pub use boundary::{BOUNDARIES, Boundary, BoundaryCounts};
+pub use life::LifeEvent;
 pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
 
@@ -171,6 +175,10 @@ pub struct Run {
     pub trajectory: Trajectory,
     /// Counters of the mechanisms.
     pub sentinels: SentinelCounts,
+    /// Lifecycle events of all sequences, in the order in which they happened.
+    pub life: Vec<LifeEvent>,
+    /// Counts of the boundary predicates.
+    pub boundaries: BoundaryCounts,
     /// One outcome an intent, in the schedule's order.
     pub intents: Vec<IntentOutcome>,
 }

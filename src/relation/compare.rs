@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::sites::Site;
 use crate::record::{Finish, KvBits, KvMoment, Output};
-use crate::subject::Capabilities;
 use crate::workload::SampleId;
 
 use super::Compared;
@@ -133,39 +132,32 @@ pub fn crash(detail: String) -> Divergence {
     }
 }
 
-/// What a subject reports of each request, so that less can be told from nothing.
+/// What is known of a run beside its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reports {
-    /// K and V of stored positions.
+pub struct Known {
+    /// Whether the subject reports K and V of stored positions.
     pub kv: bool,
-    /// Layer digests of computed positions.
+    /// Whether the subject reports layer digests of computed positions.
     pub sites: bool,
+    /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
+    pub aborted: bool,
 }
 
-impl Reports {
-    /// What a subject with these capabilities reports.
-    pub fn of(capabilities: &Capabilities) -> Reports {
-        Reports { kv: capabilities.kv, sites: capabilities.sites }
-    }
-}
-
-/// Compares what was observed of a sample with its canonical output. `aborted` says whether the schedule ended it: then what
-/// it did until then is a part of its canonical output.
+/// Compares what was observed of a sample with its canonical output.
 pub fn outputs(
     id: SampleId,
     got: &Output,
     canonical: &Output,
-    reports: Reports,
-    aborted: bool,
+    known: Known,
 ) -> Result<Compared, Divergence> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
     let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
     compare_kv(id, got, canonical, &mut compared, &mut differences);
-    compare_tokens(id, got, canonical, aborted, &mut differences);
+    compare_tokens(id, got, canonical, known.aborted, &mut differences);
     // No difference, but less seen than there was to see: the comparer was blind.
     if differences.is_empty()
-        && let Some(detail) = blindness(got, canonical, compared, reports, aborted)
+        && let Some(detail) = blindness(got, canonical, compared, known)
     {
         let place = Place { id: Some(id), ..Place::default() };
         differences.insert(Observable::Coverage, (place, detail));
@@ -194,15 +186,9 @@ fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Dif
 
 /// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
 /// in the last residency every position of the sequence was computed or attached, and read back at the end.
-fn blindness(
-    got: &Output,
-    canonical: &Output,
-    compared: Compared,
-    reports: Reports,
-    aborted: bool,
-) -> Option<String> {
-    let kv = reports.kv;
-    if reports.sites && compared.sites != got.rows_computed {
+fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known) -> Option<String> {
+    let kv = known.kv;
+    if known.sites && compared.sites != got.rows_computed {
         return Some(format!(
             "compared layer digests of {} of {} computed positions",
             compared.sites, got.rows_computed
@@ -218,7 +204,7 @@ fn blindness(
     let residencies = got.kv.iter().map(|kv| kv.residency);
     let last = got.positions.iter().map(|p| p.residency).chain(residencies).max();
     let Some(last) = last else {
-        let started = !aborted || !got.tokens.is_empty();
+        let started = !known.aborted || !got.tokens.is_empty();
         return started.then(|| "no position was observed".into());
     };
     let computed = got.positions.iter().filter(|p| p.residency == last).map(|p| p.position);
@@ -231,7 +217,7 @@ fn blindness(
     let attached = attached.into_iter().filter(|_| kv).flat_map(read);
     let present = distinct(computed.chain(attached));
     // An aborted sample came to some position, but left none out before it.
-    let end = if aborted { present.len() } else { canonical.positions.len() };
+    let end = if known.aborted { present.len() } else { canonical.positions.len() };
     let all: Vec<u32> = (0..end as u32).collect();
     if kv && present != all {
         return Some(format!(
@@ -400,10 +386,11 @@ fn compare_tokens(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Finish, KvDigest, PositionBits};
+    use crate::record::{KvDigest, PositionBits};
 
     const ID: SampleId = SampleId { uid: 1, sample: 0 };
-    const ALL: Reports = Reports { kv: true, sites: true };
+    const WHOLE: Known = Known { kv: true, sites: true, aborted: false };
+    const BLIND: Known = Known { kv: false, sites: false, aborted: false };
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -434,7 +421,7 @@ mod tests {
 
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
-        let compared = outputs(ID, &output(7, 2), &output(7, 2), ALL, false).unwrap();
+        let compared = outputs(ID, &output(7, 2), &output(7, 2), WHOLE).unwrap();
         assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7 });
     }
 
@@ -445,14 +432,14 @@ mod tests {
         for at in 0..7 {
             let mut got = canonical.clone();
             got.positions[at].logits ^= 1 << (at * 9);
-            let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+            let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
             assert_eq!(divergence.observable, Observable::Logits);
             assert_eq!(divergence.place.position, Some(at as u32));
             assert_eq!(divergence.origin, None);
             for site in 0..Site::count(2) {
                 let mut got = canonical.clone();
                 got.positions[at].sites[site] ^= 1 << site;
-                let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                 assert_eq!(divergence.observable, Observable::Sites);
                 let expected = Site::nth(site, Site::count(2));
                 assert_eq!(
@@ -461,7 +448,7 @@ mod tests {
                 );
                 // With the logits it is they that are named, and the operator with them.
                 got.positions[6].logits ^= 1;
-                let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                 assert_eq!(divergence.observable, Observable::Logits);
                 assert_eq!(divergence.origin.map(|o| o.site), Some(expected));
             }
@@ -469,7 +456,7 @@ mod tests {
                 for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
                     let mut got = canonical.clone();
                     flip(&mut got.kv[at].layers[layer]);
-                    let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+                    let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                     assert_eq!(divergence.observable, Observable::Kv);
                     assert_eq!(divergence.place.layer, Some(layer));
                     assert_eq!(divergence.place.position, Some(at as u32));
@@ -484,25 +471,25 @@ mod tests {
         let mut got = canonical.clone();
         got.positions.remove(3);
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.positions[3].sites.clear();
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.kv.clear();
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.kv[2].layers.clear();
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         // Read back and ledger agree with each other, and both are short.
@@ -510,25 +497,23 @@ mod tests {
         got.kv.truncate(5);
         got.kv_due = 5;
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let mut got = canonical.clone();
         got.positions.remove(0);
         got.rows_computed -= 1;
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
         let nothing = Output { positions: vec![], kv: vec![], rows_computed: 0, kv_due: 0, ..got };
-        let divergence =
-            outputs(ID, &nothing, &nothing, Reports { kv: false, sites: false }, false)
-                .unwrap_err();
+        let divergence = outputs(ID, &nothing, &nothing, BLIND).unwrap_err();
         assert_eq!(divergence.observable, Observable::Coverage);
         // A canonical run that observed nothing can't confirm anything either.
         let blind = Output { positions: Vec::new(), ..canonical.clone() };
         assert_eq!(
-            outputs(ID, &canonical, &blind, ALL, false).unwrap_err().observable,
+            outputs(ID, &canonical, &blind, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
     }
@@ -540,10 +525,10 @@ mod tests {
         let mut got = canonical.clone();
         got.tokens[0] = 9;
         got.positions[2].logits ^= 1;
-        let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Tokens);
         got.positions[1].logits ^= 1;
-        let divergence = outputs(ID, &got, &canonical, ALL, false).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Logits);
         assert_eq!(divergence.place.position, Some(1));
     }
@@ -554,13 +539,13 @@ mod tests {
         let mut got = canonical.clone();
         got.tokens[1] = 9;
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Tokens
         );
         let mut got = canonical.clone();
         got.finish = Some(Finish::Eos);
         assert_eq!(
-            outputs(ID, &got, &canonical, ALL, false).unwrap_err().observable,
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Tokens
         );
     }
@@ -569,30 +554,30 @@ mod tests {
     #[test]
     fn what_an_aborted_sample_did_is_a_part_of_its_canonical_output() {
         let canonical = output(7, 2);
+        let ended = Known { kv: true, sites: true, aborted: true };
         let mut got = output(4, 2);
         got.finish = Some(Finish::Aborted);
         got.tokens.clear();
-        let compared = outputs(ID, &got, &canonical, ALL, true).unwrap();
+        let compared = outputs(ID, &got, &canonical, ended).unwrap();
         assert_eq!(compared, Compared { positions: 4, kv: 4, sites: 4 });
-        let found = |got: &Output, aborted| {
-            outputs(ID, got, &canonical, ALL, aborted).unwrap_err().observable
-        };
-        assert_eq!(found(&got, false), Observable::Tokens, "nobody aborted it");
+        let found =
+            |got: &Output, known| outputs(ID, got, &canonical, known).unwrap_err().observable;
+        assert_eq!(found(&got, WHOLE), Observable::Tokens, "nobody aborted it");
         let finished = Output { finish: Some(Finish::Length), ..got.clone() };
-        assert_eq!(found(&finished, true), Observable::Tokens);
+        assert_eq!(found(&finished, ended), Observable::Tokens);
         let mut other = got.clone();
         other.tokens.push(9);
-        assert_eq!(found(&other, true), Observable::Tokens);
+        assert_eq!(found(&other, ended), Observable::Tokens);
         let mut hole = got.clone();
         hole.positions.remove(1);
         hole.rows_computed -= 1;
-        assert_eq!(found(&hole, true), Observable::Coverage);
+        assert_eq!(found(&hole, ended), Observable::Coverage);
         let mut flipped = got.clone();
         flipped.kv[3].layers[1].v ^= 1;
-        assert_eq!(found(&flipped, true), Observable::Kv);
+        assert_eq!(found(&flipped, ended), Observable::Kv);
         let nothing = Output { finish: Some(Finish::Aborted), ..Output::default() };
-        assert_eq!(outputs(ID, &nothing, &canonical, ALL, true).unwrap(), Compared::default());
+        assert_eq!(outputs(ID, &nothing, &canonical, ended).unwrap(), Compared::default());
         let drawn = Output { tokens: vec![5], ..nothing };
-        assert_eq!(found(&drawn, true), Observable::Coverage);
+        assert_eq!(found(&drawn, ended), Observable::Coverage);
     }
 }

@@ -11,8 +11,8 @@ use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
 
-use super::compare::{self, Reports};
-use super::{Compared, Executions, Judgement, Relation, Spread};
+use super::compare::Known;
+use super::{Compared, Executions, Judgement, Relation, Spread, compare};
 
 pub(super) use cancel::CANCEL;
 pub(super) use fork::FORK;
@@ -151,7 +151,7 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let reports = Reports::of(executions.capabilities());
+    let &Capabilities { kv, sites, .. } = executions.capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);
@@ -161,7 +161,8 @@ pub(super) fn equal_to_canonical(
             let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        match compare::outputs(id, got, expected, reports, aborted.contains(&id)) {
+        let known = Known { kv, sites, aborted: aborted.contains(&id) };
+        match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {

@@ -22,8 +22,8 @@ use crate::workload::Workload;
 use crate::world::World;
 
 use draw::Draw;
-pub use swarm::Feature;
 use swarm::Swarm;
+pub use swarm::{FEATURES, Feature, Features};
 pub use tree::CaseTree;
 
 /// What cases are drawn from.
@@ -101,7 +101,7 @@ impl Strategy for Cases {
 
     fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
         let mut draw = Draw::new(runner.rng());
-        Ok(CaseTree::new(draw_case(&mut draw, &self.space, self.directed)))
+        Ok(draw_case(&mut draw, &self.space, self.directed))
     }
 }
 
@@ -116,7 +116,7 @@ const DIRECTED: [&[Feature]; 4] = {
     ]
 };
 
-fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Case {
+fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> CaseTree {
     let directed = directed.and_then(|i| DIRECTED.get(i));
     let swarm = match directed {
         Some(features) => Swarm::directed(features),
@@ -131,7 +131,10 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     workload::size_pool(draw, &swarm, &mut world, &workload);
     workload::size_swap(draw, &swarm, &mut world, &workload);
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
-    Case { world, workload, schedule, seed: draw.word() >> 16 }
+    let targets =
+        directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();
+    let case = Case { world, workload, schedule, seed: draw.word() >> 16 };
+    CaseTree::new(case).drawn_with(swarm.features(), targets)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use proptest::strategy::ValueTree;
 use crate::case::Case;
 
 use super::reduce::{self, Field, Frozen};
+use super::swarm::Features;
 
 /// The shrinking state of one failing case.
 ///
@@ -25,6 +26,8 @@ pub struct CaseTree {
     /// Whether this round has changed anything.
     changed: bool,
     tried: BTreeSet<String>,
+    features: Features,
+    targets: Features,
     frozen: Frozen,
 }
 
@@ -94,8 +97,28 @@ impl CaseTree {
             pass: Pass::Intents(intents),
             changed: false,
             tried: BTreeSet::new(),
+            features: Features::default(),
+            targets: Features::default(),
             frozen: Frozen::new(),
         }
+    }
+
+    /// Notes what the case was drawn with: the features that it has any of, and those that it is about, because its
+    /// campaign is focused on them or because it is one of the directed cases.
+    pub(super) fn drawn_with(mut self, features: Features, targets: Features) -> CaseTree {
+        self.features = features;
+        self.targets = targets;
+        self
+    }
+
+    /// Features that the case was drawn with any of.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Features that the case is about, not by chance.
+    pub fn targets(&self) -> Features {
+        self.targets
     }
 
     /// Lets requests be deleted that others continue: these are frozen to the prompts given.

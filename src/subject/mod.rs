@@ -11,6 +11,7 @@ use std::fmt;
 
 use crate::case::Case;
 use crate::env::Environment;
+use crate::lifecycle::{EVENTS, Event};
 use crate::record::{Capture, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
 use crate::workload::Workload;
@@ -33,6 +34,8 @@ pub struct Capabilities {
     pub fresh_process: bool,
     /// Mechanisms that it has and counts. The campaign minima of others are not due; gates always are.
     pub sentinels: BTreeSet<Sentinel>,
+    /// Lifecycle events that it has and reports ([`Run::life`]). Coverage of others is not due.
+    pub events: BTreeSet<Event>,
 }
 
 impl Capabilities {
@@ -46,6 +49,7 @@ impl Capabilities {
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),
+            events: EVENTS.iter().map(|(event, _)| *event).collect(),
         }
     }
 }

@@ -41,7 +41,7 @@ fn bench(intents: Vec<Intent>) -> Bench {
         swap_blocks: 4,
     };
     let workload = Workload { requests: vec![request(1), request(2)] };
-    let granules = Granules { tile: 16, split: 32 };
+    let granules = Granules { tile: 16, split: 32, vocab: 264, positions_max: 512 };
     let schedule = Schedule { intents };
     Bench {
         scheduler: Scheduler::new(&world, &workload, &schedule, 0, granules, &[]),
