@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod output;
 pub mod reduce;
 mod schedule;
 pub mod swarm;
@@ -110,7 +111,7 @@ const DIRECTED: [&[Feature]; 4] = {
     use Feature::*;
     [
         &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Scored],
         &[Shared, Arrive, Hit, Cut, Namespace, Follow],
         &[Tight, Preempt, Cut, Sampled, Swap],
     ]
