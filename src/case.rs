@@ -15,7 +15,7 @@ use crate::workload::Workload;
 use crate::world::World;
 
 /// Schema of case files.
-pub const CASE_SCHEMA: Schema = Schema { name: "lockstep.case", major: 1, minor: 0 };
+pub const CASE_SCHEMA: Schema = Schema { name: "lockstep.case", major: 1, minor: 1 };
 
 /// Largest case file read, in bytes.
 pub const CASE_BYTES_MAX: u64 = 64 << 20;
@@ -202,7 +202,7 @@ mod tests {
     use crate::workload::Request;
 
     fn sample() -> CaseFile {
-        let intent = |mark, act| Intent { uid: 1, mark, act };
+        let intent = |mark, act| Intent { uid: 1, sample: 0, mark, act };
         CaseFile {
             schema: CASE_SCHEMA.to_string(),
             world: World {
@@ -215,15 +215,15 @@ mod tests {
                 token_budget: Some(7),
                 prefix_cache: false,
                 hash_bits: 3,
+                swap_blocks: 2,
+                buckets: vec![2, 8],
+                poison: true,
             },
             workload: Workload {
                 requests: vec![Request {
-                    uid: 1,
-                    prompt: vec![3, 4],
-                    max_tokens: 5,
-                    sampling: Default::default(),
                     seed: Some(u64::MAX),
                     ignore_eos: true,
+                    ..Request::new(1, vec![3, 4], 5)
                 }],
             },
             schedule: Schedule {
@@ -235,6 +235,10 @@ mod tests {
                         Act::Preempt { kind: PreemptKind::Recompute, away: 1 },
                     ),
                     intent(Mark::Computed { residency: 2, tokens: 0 }, Act::Victim),
+                    intent(Mark::Offer { n: 2 }, Act::Place { nth: 3 }),
+                    intent(Mark::Offer { n: 2 }, Act::Evict { block: 1 }),
+                    intent(Mark::Computed { residency: 2, tokens: 1 }, Act::Bucket { extra: 1 }),
+                    intent(Mark::Computed { residency: 2, tokens: 1 }, Act::Land { late: 2 }),
                 ],
             },
             seed: 6,
@@ -319,6 +323,10 @@ mod tests {
             with("/world/hash_bits", 65.into()),
             with("/world/pool_blocks", 0.into()),
             with("/world/token_budget", 0.into()),
+            with("/world/buckets", serde_json::json!([0])),
+            with("/world/buckets", serde_json::json!([4, 4])),
+            with("/world/buckets", serde_json::json!([8, 4])),
+            with("/world/buckets", serde_json::json!([1_000_000])),
             with("/workload/requests", serde_json::json!([])),
             with("/workload/requests/0/prompt", serde_json::json!([])),
             with("/workload/requests/0/max_tokens", 0.into()),

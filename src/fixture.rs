@@ -9,9 +9,11 @@ use crate::contract::{Contract, MatrixUnit, Mode};
 use crate::device::Device;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Context, Cuda};
+use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
+use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -29,6 +31,7 @@ pub struct Fixture<D: Device> {
     mode: Mode,
     block_size: u32,
     fresh: Option<FreshProcess>,
+    audits: bool,
 }
 
 /// How a fresh process repeats a case: a program that reads the case file named by its last argument and prints the
@@ -61,6 +64,17 @@ impl Fixture<Host> {
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
         Fixture::new(name, model.into(), mode, unit, Host::new)
+    }
+}
+
+impl Fixture<Hash> {
+    /// The hash device with the shapes of `model`: no arithmetic, for faults of state.
+    pub fn hash<'m>(
+        name: &str,
+        model: impl Into<Source<'m>>,
+        mode: Mode,
+    ) -> Result<Fixture<Hash>, SubjectError> {
+        Fixture::new(name, model.into(), mode, MatrixUnit::SM90, Hash::new)
     }
 }
 
@@ -97,6 +111,7 @@ impl<D: Device> Fixture<D> {
             mode,
             block_size: config.block_size as u32,
             fresh: None,
+            audits: true,
         })
     }
 
@@ -114,7 +129,14 @@ impl<D: Device> Fixture<D> {
             mode,
             block_size: self.block_size,
             fresh: self.fresh.clone(),
+            audits: self.audits,
         }
+    }
+
+    /// The same engine without its audits, for measurements.
+    pub fn without_audits(mut self) -> Fixture<D> {
+        self.audits = false;
+        self
     }
 
     /// The model.
@@ -144,7 +166,19 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
+        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
+        // What the engine can't do yet.
+        for event in [
+            Event::PreemptSwap,
+            Event::SwapIn,
+            Event::CowCopy,
+            Event::Fork,
+            Event::FinishStop,
+            Event::Abort,
+        ] {
+            all.events.remove(&event);
+        }
+        all
     }
 
     fn edges(&self) -> Edges {
@@ -169,6 +203,9 @@ where
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 
@@ -180,13 +217,13 @@ where
         seed: u64,
         capture: Option<Capture>,
     ) -> Result<Run, SubjectError> {
-        engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
-            match error {
-                EngineError::BadInput(why) => SubjectError::BadInput(why),
-                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
-                EngineError::NotLive { .. } | EngineError::Ledger(_) => {
-                    SubjectError::Failed(error.to_string())
-                }
+        let (model, audits) = (&self.model, self.audits);
+        let run = engine::execute_with(model, world, workload, schedule, seed, capture, audits);
+        run.map_err(|error| match error {
+            EngineError::BadInput(why) => SubjectError::BadInput(why),
+            EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
+            EngineError::NotLive { .. } | EngineError::Ledger(_) | EngineError::Audit(_) => {
+                SubjectError::Failed(error.to_string())
             }
         })
     }

@@ -50,12 +50,14 @@
 
 pub mod case;
 pub mod contract;
+pub mod coverage;
 pub mod device;
 pub mod engine;
 pub mod env;
 pub mod fixture;
 pub mod harness;
 pub mod input;
+pub mod lifecycle;
 pub mod record;
 pub mod reference;
 pub mod relation;

@@ -7,16 +7,32 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::workload::SampleId;
+
 /// One deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
     /// The request.
     pub uid: u64,
+    /// Its sample.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sample: u32,
     /// When.
     pub mark: Mark,
     /// What.
     pub act: Act,
+}
+
+impl Intent {
+    /// The sample that it is about.
+    pub fn id(&self) -> SampleId {
+        SampleId { uid: self.uid, sample: self.sample }
+    }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// A point in a request's own progress.
@@ -46,6 +62,9 @@ pub enum Mark {
 pub enum PreemptKind {
     /// Its blocks are released and its tokens computed again.
     Recompute,
+    /// Its K and V go to host memory and come back to other blocks: nothing is computed again. Without room there, it
+    /// stays.
+    Swap,
 }
 
 /// What the engine does differently.
@@ -91,6 +110,34 @@ pub enum Act {
     },
     /// From a `Computed` on: the next time that a victim has to make room, it is this request.
     Victim,
+    /// At an `Offer` of a sample past the first: instead of a prefix lookup it attaches the blocks of the resident
+    /// sample before it that has computed most, the last, partial one included.
+    Fork,
+    /// At a `Computed` or an `Offer`: ends there, and gives back what it holds.
+    Abort,
+    /// From a `Computed` or an `Offer` on: the next block allocated to it is this one of the free blocks (of the cached
+    /// ones, if none is free) instead of the first; the last one, if there are fewer.
+    Place {
+        /// Place in the pool's order, from 0.
+        nth: u32,
+    },
+    /// At an `Offer`: before the prefix lookup, the cached block that holds its own block of this index is evicted, if
+    /// nobody uses it.
+    Evict {
+        /// Index among the request's own blocks, from 0.
+        block: u32,
+    },
+    /// At a `Computed`: the step that it takes part in is padded to this many buckets above the one that holds it.
+    Bucket {
+        /// Buckets.
+        extra: u32,
+    },
+    /// At a `Computed`: the chunk launched in this step lands only this many boundaries later. Until then the request is
+    /// in no other step; for marks, its tokens count as computed.
+    Land {
+        /// Boundaries.
+        late: u32,
+    },
 }
 
 /// Names of the acts, in a fixed order, for counts.
@@ -109,15 +156,29 @@ pub enum ActKind {
     Rank,
     /// [`Act::Cut`]
     Cut,
-    /// [`Act::Preempt`]
+    /// [`Act::Preempt`] with [`PreemptKind::Recompute`]
     Preempt,
     /// [`Act::Victim`]
     Victim,
+    /// [`Act::Preempt`] with [`PreemptKind::Swap`]
+    Swap,
+    /// [`Act::Fork`]
+    Fork,
+    /// [`Act::Abort`]
+    Abort,
+    /// [`Act::Place`]
+    Place,
+    /// [`Act::Evict`]
+    Evict,
+    /// [`Act::Bucket`]
+    Bucket,
+    /// [`Act::Land`]
+    Land,
 }
 
 impl ActKind {
     /// All kinds.
-    pub const ALL: [ActKind; 8] = [
+    pub const ALL: [ActKind; 15] = [
         ActKind::Arrive,
         ActKind::Hold,
         ActKind::Hit,
@@ -126,6 +187,13 @@ impl ActKind {
         ActKind::Cut,
         ActKind::Preempt,
         ActKind::Victim,
+        ActKind::Swap,
+        ActKind::Fork,
+        ActKind::Abort,
+        ActKind::Place,
+        ActKind::Evict,
+        ActKind::Bucket,
+        ActKind::Land,
     ];
 
     /// Name in reports.
@@ -139,6 +207,13 @@ impl ActKind {
             ActKind::Cut => "cut",
             ActKind::Preempt => "preempt",
             ActKind::Victim => "victim",
+            ActKind::Swap => "swap",
+            ActKind::Fork => "fork",
+            ActKind::Abort => "abort",
+            ActKind::Place => "place",
+            ActKind::Evict => "evict",
+            ActKind::Bucket => "bucket",
+            ActKind::Land => "land",
         }
     }
 
@@ -158,8 +233,15 @@ impl Act {
             Act::Stall { .. } => ActKind::Stall,
             Act::Rank { .. } => ActKind::Rank,
             Act::Cut { .. } => ActKind::Cut,
-            Act::Preempt { .. } => ActKind::Preempt,
+            Act::Preempt { kind: PreemptKind::Recompute, .. } => ActKind::Preempt,
+            Act::Preempt { kind: PreemptKind::Swap, .. } => ActKind::Swap,
             Act::Victim => ActKind::Victim,
+            Act::Fork => ActKind::Fork,
+            Act::Abort => ActKind::Abort,
+            Act::Place { .. } => ActKind::Place,
+            Act::Evict { .. } => ActKind::Evict,
+            Act::Bucket { .. } => ActKind::Bucket,
+            Act::Land { .. } => ActKind::Land,
         }
     }
 
@@ -168,7 +250,16 @@ impl Act {
         match self {
             Act::Arrive { steps } | Act::Hold { steps } | Act::Stall { steps } => steps.into(),
             Act::Preempt { away, .. } => away.into(),
-            Act::Hit { .. } | Act::Rank { .. } | Act::Cut { .. } | Act::Victim => 0,
+            Act::Land { late } => late.into(),
+            Act::Hit { .. }
+            | Act::Rank { .. }
+            | Act::Cut { .. }
+            | Act::Victim
+            | Act::Fork
+            | Act::Abort
+            | Act::Place { .. }
+            | Act::Evict { .. }
+            | Act::Bucket { .. } => 0,
         }
     }
 }

@@ -14,7 +14,7 @@ use lockstep::record::{
 };
 use lockstep::schedule::{Act, ActKind, Mark, Schedule};
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
-use lockstep::workload::{Request, Workload};
+use lockstep::workload::{Request, SampleId, Workload};
 use lockstep::world::World;
 
 /// What is wrong with the toy.
@@ -68,6 +68,7 @@ impl Toy {
 }
 
 struct InFlight<'w> {
+    id: SampleId,
     request: &'w Request,
     tokens: Vec<u32>,
     computed: usize,
@@ -103,9 +104,11 @@ impl Subject for Toy {
             logits: true,
             kv: true,
             sites: false,
+            logprobs: false,
             trajectory: true,
             fresh_process: false,
             sentinels,
+            events: BTreeSet::new(),
         }
     }
 
@@ -124,6 +127,9 @@ impl Subject for Toy {
             token_budget: None,
             prefix_cache: false,
             hash_bits: 64,
+            swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         }
     }
 
@@ -143,9 +149,10 @@ impl Subject for Toy {
             .map(|&intent| IntentOutcome { intent, inert: Some(Inert::MarkNotReached) })
             .collect();
         let mut flying: Vec<InFlight<'_>> = Vec::new();
-        for request in &workload.requests {
+        let samples = workload.requests.iter().flat_map(|r| r.sample_ids().map(move |id| (r, id)));
+        for (request, id) in samples {
             let mut arrival = 0;
-            for outcome in outcomes.iter_mut().filter(|o| o.intent.uid == request.uid) {
+            for outcome in outcomes.iter_mut().filter(|o| o.intent.id() == id) {
                 if let (Act::Arrive { steps }, Mark::Start) =
                     (outcome.intent.act, outcome.intent.mark)
                 {
@@ -153,9 +160,12 @@ impl Subject for Toy {
                     outcome.inert = None;
                 }
             }
-            let tokens = request.prompt.clone();
-            flying.push(InFlight { request, tokens, computed: 0, arrival });
-            run.outputs.insert(request.uid, Output::default());
+            // The harness resolves continuations before it calls an engine.
+            let prompt = request.prompt.tokens();
+            let prompt = prompt.ok_or(SubjectError::BadInput("an unresolved prompt".into()))?;
+            let tokens = prompt.to_vec();
+            flying.push(InFlight { id, request, tokens, computed: 0, arrival });
+            run.outputs.insert(id, Output::default());
         }
         let mut hasher = TrajectoryHasher::new(b"toy");
         let mut step = 0;
@@ -174,7 +184,7 @@ impl Subject for Toy {
                 let it = &mut flying[i];
                 let len = chunk(it, &mut outcomes, &mut run);
                 rows += len as u32;
-                let output = run.outputs.get_mut(&it.request.uid).expect("inserted above");
+                let output = run.outputs.get_mut(&it.id).expect("inserted above");
                 output.shared_steps += u64::from(present.len() > 1);
                 for position in it.computed..it.computed + len {
                     let mut logits = hash(&it.tokens[..=position]);
@@ -196,7 +206,7 @@ impl Subject for Toy {
                         moment: KvMoment::Released,
                         layers: vec![KvDigest { k: hash(&it.tokens[position..=position]), v: 1 }],
                     });
-                    hasher.list([it.request.uid, logits].into_iter());
+                    hasher.list([it.id.uid, it.id.sample.into(), logits].into_iter());
                 }
                 output.rows_computed += len as u64;
                 output.kv_due += len as u64;
@@ -216,7 +226,7 @@ impl Subject for Toy {
             }
             hasher.close();
             flying.retain(|it| {
-                let output = run.outputs.get_mut(&it.request.uid).expect("inserted above");
+                let output = run.outputs.get_mut(&it.id).expect("inserted above");
                 let done = output.tokens.len() == it.request.max_tokens as usize;
                 if done {
                     output.finish = Some(Finish::Length);
@@ -242,7 +252,7 @@ fn chunk(it: &InFlight<'_>, outcomes: &mut [IntentOutcome], run: &mut Run) -> us
     let default = it.tokens.len() - it.computed;
     for outcome in outcomes.iter_mut() {
         let due = outcome.inert == Some(Inert::MarkNotReached)
-            && outcome.intent.uid == it.request.uid
+            && outcome.intent.id() == it.id
             && matches!(outcome.intent.mark, Mark::Computed { residency: 1, tokens }
                 if it.computed >= tokens as usize);
         let Act::Cut { tokens } = outcome.intent.act else { continue };

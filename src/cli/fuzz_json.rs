@@ -1,9 +1,10 @@
-//! The result of a campaign as JSON, schema `lockstep.fuzz/1.0`.
+//! The result of a campaign as JSON, schema `lockstep.fuzz/1.1`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use lockstep::case::CaseFile;
+use lockstep::coverage::Shares;
 use lockstep::env::{Environment, Tool};
 use lockstep::harness::{Failure, Report, Verdict};
 use lockstep::relation::{Divergence, Relation};
@@ -13,7 +14,7 @@ use lockstep::subject::Subject;
 use serde::Serialize;
 
 /// Schema of the document.
-const FUZZ_SCHEMA: Schema = Schema { name: "lockstep.fuzz", major: 1, minor: 0 };
+const FUZZ_SCHEMA: Schema = Schema { name: "lockstep.fuzz", major: 1, minor: 1 };
 
 /// A finished campaign.
 #[derive(Serialize)]
@@ -39,6 +40,8 @@ pub(super) struct FuzzJson {
     inert: BTreeMap<&'static str, u64>,
     relations: BTreeMap<&'static str, RelationJson>,
     failures: Vec<FailureJson>,
+    /// Absent for a subject that reports no lifecycle events.
+    coverage: Option<Shares>,
     sentinels: BTreeMap<String, u64>,
     tool: Tool,
     env: Environment,
@@ -176,6 +179,7 @@ pub(super) fn document(
             })
             .collect(),
         failures: Vec::new(),
+        coverage: tally.exercised.is_reported().then(|| tally.exercised.shares()),
         sentinels: tally.sentinels.by_name(),
         tool: Tool::current(),
         env: fixture.environment(),

@@ -52,19 +52,13 @@ impl Generate {
             return Err(CliError::usage("the prompt has no tokens"));
         }
         let fixture = self.model.open(Mode::Invariant)?;
-        let request = Request {
-            uid: 1,
-            prompt,
-            max_tokens: self.max_tokens,
-            sampling,
-            seed: Some(self.seed),
-            ignore_eos: false,
-        };
+        let request =
+            Request { sampling, seed: Some(self.seed), ..Request::new(1, prompt, self.max_tokens) };
         let mut world = fixture.default_world();
-        world.pool_blocks = request.blocks_max(world.block_size) as u32;
         let workload = Workload { requests: vec![request] };
+        world.pool_blocks = workload.lengths()[0].blocks(world.block_size) as u32;
         let run = fixture.execute(&world, &workload, &Schedule::default(), self.seed, None)?;
-        let output = &run.outputs[&1];
+        let output = run.first(1).ok_or_else(|| CliError::undecided("no output"))?;
         if output.finish == Some(Finish::Undecided) {
             return Err(CliError::undecided(
                 "a logit was not finite: nothing may be drawn from it",

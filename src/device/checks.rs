@@ -39,4 +39,31 @@ impl KvShape {
             format!("{operator}: block {stray:?} of a pool of {} blocks", shape.blocks)
         })
     }
+
+    /// Refuses blocks outside of the pool.
+    pub(super) fn check_blocks(self, operator: &str, blocks: &[u32]) -> Result<(), DeviceError> {
+        let stray = blocks.iter().find(|b| **b as usize >= self.blocks);
+        require(stray.is_none(), || {
+            format!("{operator}: block {stray:?} of a pool of {} blocks", self.blocks)
+        })
+    }
+
+    /// Refuses a copy of `blocks` here to or from as many `slots` there, unless the shapes differ in the number of
+    /// blocks only.
+    pub(super) fn check_swap(
+        self,
+        operator: &str,
+        blocks: &[u32],
+        there: KvShape,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        require(KvShape { blocks: there.blocks, ..self } == there, || {
+            format!("{operator}: blocks of {self:?} for {there:?}")
+        })?;
+        require(blocks.len() == slots.len(), || {
+            format!("{operator}: {} blocks for {} slots", blocks.len(), slots.len())
+        })?;
+        self.check_blocks(operator, blocks)?;
+        there.check_blocks(operator, slots)
+    }
 }

@@ -11,10 +11,12 @@
 mod checks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod hash;
 pub mod host;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -221,8 +223,10 @@ pub trait Device: Sized {
     type Rope: Send + Sync;
     /// Paged KV pool, all layers.
     type Kv: Send;
+    /// Blocks of K and V in host memory, all layers.
+    type Swap: Send;
 
-    /// Name as on the command line: `host`, `cuda`.
+    /// Name as on the command line: `host`, `cuda`, `hash`.
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;
@@ -267,6 +271,33 @@ pub trait Device: Sized {
     fn alloc_t16(&self, len: usize) -> Result<Self::T16, DeviceError>;
     /// Allocates a KV pool.
     fn alloc_kv(&self, shape: KvShape) -> Result<Self::Kv, DeviceError>;
+    /// Allocates host memory for `shape.blocks` blocks of a KV pool that is of this shape otherwise.
+    fn alloc_swap(&self, shape: KvShape) -> Result<Self::Swap, DeviceError>;
+
+    /// Copies block `from` of the pool to block `to`, all layers.
+    fn copy_block(&mut self, kv: &mut Self::Kv, from: u32, to: u32) -> Result<(), DeviceError>;
+    /// Copies `blocks` of the pool to `slots` of host memory, one for one, all layers.
+    fn swap_out(
+        &mut self,
+        kv: &Self::Kv,
+        blocks: &[u32],
+        swap: &mut Self::Swap,
+        slots: &[u32],
+    ) -> Result<(), DeviceError>;
+    /// Copies `slots` of host memory to `blocks` of the pool, one for one, all layers.
+    fn swap_in(
+        &mut self,
+        swap: &Self::Swap,
+        slots: &[u32],
+        kv: &mut Self::Kv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError>;
+    /// Fills elements of `x` with NaN: what nobody may read.
+    fn poison_f32(&mut self, x: &mut Self::F32, elements: Range<usize>) -> Result<(), DeviceError>;
+    /// Fills elements of `x` with a NaN of the contract's dtype.
+    fn poison_t16(&mut self, x: &mut Self::T16, elements: Range<usize>) -> Result<(), DeviceError>;
+    /// Fills K and V of a block with NaN, in all layers.
+    fn poison_block(&mut self, kv: &mut Self::Kv, block: u32) -> Result<(), DeviceError>;
 
     /// `h[m][hidden] = w(embedding[token])`. Token ids are below the vocabulary size.
     fn embed(

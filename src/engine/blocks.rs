@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::record::TrajectoryHasher;
+
 /// A physical block id.
 pub(super) type BlockId = u32;
 
@@ -16,6 +18,15 @@ pub(super) enum Origin {
     Free,
     /// A cached block was evicted; the caller must make it unfindable.
     Evicted,
+}
+
+/// A block that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Allocated {
+    pub(super) block: BlockId,
+    pub(super) origin: Origin,
+    /// Its place in the list that it came from.
+    pub(super) nth: usize,
 }
 
 /// The pool of physical blocks.
@@ -47,15 +58,27 @@ impl BlockPool {
         self.references[block as usize]
     }
 
-    /// Hands out a block with one reference: the longest-free one, else the least recently used cached one.
-    pub(super) fn allocate(&mut self) -> Option<(BlockId, Origin)> {
-        let (block, origin) = match self.free.pop_front() {
-            Some(block) => (block, Origin::Free),
-            None => (self.cached.pop_front()?, Origin::Evicted),
+    /// Hands out a block with one reference: the `nth` of the free ones, longest free first; if none is free, the `nth` of
+    /// the cached ones, least recently used first. The last one, if there are fewer.
+    pub(super) fn allocate(&mut self, nth: usize) -> Option<Allocated> {
+        let (list, origin) = match self.free.is_empty() {
+            false => (&mut self.free, Origin::Free),
+            true => (&mut self.cached, Origin::Evicted),
         };
+        let nth = nth.min(list.len().checked_sub(1)?);
+        let block = list.remove(nth)?;
         assert_eq!(self.references[block as usize], 0, "block {block} handed out while in use");
         self.references[block as usize] = 1;
-        Some((block, origin))
+        Some(Allocated { block, origin, nth })
+    }
+
+    /// Moves a cached block to the end of the free list; the caller must make it unfindable. Returns false if it is not
+    /// cached.
+    pub(super) fn evict(&mut self, block: BlockId) -> bool {
+        let Some(at) = self.cached.iter().position(|b| *b == block) else { return false };
+        self.cached.remove(at);
+        self.free.push_back(block);
+        true
     }
 
     /// Adds a reference to a findable block, cached or in use. Returns whether it was in use already.
@@ -71,14 +94,32 @@ impl BlockPool {
         was_used
     }
 
-    /// Drops a reference. The last one sends the block to the cache if it is findable, else to the free list.
-    pub(super) fn release(&mut self, block: BlockId, findable: bool) {
+    /// Drops a reference. The last one sends the block to the cache if it is findable, else to the free list. Returns
+    /// whether the block is free now.
+    pub(super) fn release(&mut self, block: BlockId, findable: bool) -> bool {
         let count = &mut self.references[block as usize];
         assert!(*count > 0, "block {block} released without a reference");
         *count -= 1;
         if *count == 0 {
             if findable { self.cached.push_back(block) } else { self.free.push_back(block) }
         }
+        *count == 0 && !findable
+    }
+
+    /// Number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.references.len()
+    }
+
+    /// The free list and the cached list, for audits.
+    pub(super) fn lists(&self) -> [&VecDeque<BlockId>; 2] {
+        [&self.free, &self.cached]
+    }
+
+    /// Puts a block into the free list, whatever it is: a fault to be planted.
+    #[cfg(test)]
+    pub(super) fn free_again(&mut self, block: BlockId) {
+        self.free.push_back(block);
     }
 
     /// Every block is free or cached, exactly once; the error names the first that is not.
@@ -98,13 +139,14 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Reference counts, then the free list, then the cached list: for the trajectory.
-    pub(super) fn state(&self) -> [Vec<u64>; 3] {
-        [
-            self.references.iter().map(|r| u64::from(*r)).collect(),
-            self.free.iter().map(|b| u64::from(*b)).collect(),
-            self.cached.iter().map(|b| u64::from(*b)).collect(),
-        ]
+    /// Writes reference counts, free list and cached list to the trajectory.
+    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
+        hasher.tag("references");
+        hasher.list(self.references.iter().copied());
+        for (tag, list) in [("free", &self.free), ("cached", &self.cached)] {
+            hasher.tag(tag);
+            hasher.list(list.iter().copied());
+        }
     }
 }
 
@@ -115,9 +157,12 @@ mod tests {
     #[test]
     fn free_blocks_go_before_cached_ones_and_the_oldest_cached_one_is_evicted() {
         let mut pool = BlockPool::new(3);
-        let blocks: Vec<_> = (0..3).map(|_| pool.allocate().unwrap()).collect();
-        assert_eq!(blocks, [(0, Origin::Free), (1, Origin::Free), (2, Origin::Free)]);
-        assert_eq!(pool.allocate(), None);
+        let next =
+            |pool: &mut BlockPool, nth| pool.allocate(nth).map(|a| (a.block, a.origin, a.nth));
+        for block in 0..3 {
+            assert_eq!(next(&mut pool, 0), Some((block, Origin::Free, 0)));
+        }
+        assert_eq!(next(&mut pool, 0), None);
         pool.release(1, true);
         pool.release(0, true);
         pool.release(2, false);
@@ -125,16 +170,32 @@ mod tests {
         assert!(!pool.share(1));
         assert!(pool.share(1));
         assert_eq!(pool.references(1), 2);
-        assert_eq!(pool.allocate(), Some((2, Origin::Free)));
-        assert_eq!(pool.allocate(), Some((0, Origin::Evicted)));
-        assert_eq!(pool.allocate(), None);
+        assert_eq!(next(&mut pool, 0), Some((2, Origin::Free, 0)));
+        assert_eq!(next(&mut pool, 0), Some((0, Origin::Evicted, 0)));
+        assert_eq!(next(&mut pool, 0), None);
+    }
+
+    #[test]
+    fn the_nth_block_is_counted_in_the_list_that_hands_out() {
+        let mut pool = BlockPool::new(4);
+        assert_eq!(pool.allocate(2).unwrap().block, 2);
+        assert_eq!(pool.allocate(9).map(|a| (a.block, a.nth)), Some((3, 2)));
+        assert_eq!(pool.allocate(0).unwrap().block, 0);
+        assert_eq!(pool.allocate(7).map(|a| (a.block, a.nth)), Some((1, 0)));
+        assert!((0..4).all(|block| pool.release(block, block > 1) == (block < 2)));
+        assert!(!pool.evict(0), "free already");
+        assert!(pool.evict(2));
+        assert_eq!(pool.allocate(5).unwrap().block, 2, "evicted blocks are the last free ones");
+        pool.allocate(0).unwrap();
+        pool.allocate(0).unwrap();
+        assert_eq!(pool.allocate(1).map(|a| (a.block, a.origin)), Some((3, Origin::Evicted)));
     }
 
     #[test]
     fn a_leaked_reference_is_named_by_the_idle_check() {
         let mut pool = BlockPool::new(2);
         assert!(pool.check_idle().is_ok());
-        let (block, _) = pool.allocate().unwrap();
+        let Allocated { block, .. } = pool.allocate(0).unwrap();
         assert!(pool.check_idle().unwrap_err().contains("block 0 has 1 references"));
         pool.release(block, false);
         assert!(pool.check_idle().is_ok());

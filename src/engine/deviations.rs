@@ -1,8 +1,10 @@
 //! The schedule as the scheduler asks it: which intents are due at a decision, and what became of each.
 
+use std::collections::BTreeSet;
+
 use crate::record::{Inert, IntentOutcome};
 use crate::schedule::{Act, Intent, Mark, Schedule};
-use crate::workload::Workload;
+use crate::workload::{SampleId, Workload};
 
 /// The intents of a run and their fate.
 #[derive(Clone, Debug)]
@@ -36,11 +38,12 @@ pub(super) struct Taken {
 impl Deviations {
     /// The intents of `schedule`; those that can never be taken are settled at once.
     pub(super) fn new(schedule: &Schedule, workload: &Workload) -> Deviations {
+        let samples: BTreeSet<SampleId> = workload.sample_ids().collect();
         let entries = schedule
             .intents
             .iter()
             .map(|&intent| {
-                let state = if workload.get(intent.uid).is_none() {
+                let state = if !samples.contains(&intent.id()) {
                     State::Inert(Inert::NoSuchRequest)
                 } else if !fits(intent) {
                     State::Inert(Inert::WrongMark)
@@ -53,16 +56,16 @@ impl Deviations {
         Deviations { entries }
     }
 
-    /// Takes the first pending intent of `uid` that is due at a mark and satisfies `wanted`.
+    /// Takes the first pending intent of a sample that is due at a mark and satisfies `wanted`.
     pub(super) fn take(
         &mut self,
-        uid: u64,
+        id: SampleId,
         due: impl Fn(Mark) -> bool,
         wanted: impl Fn(Act) -> bool,
     ) -> Option<Taken> {
         let index = self.entries.iter().position(|e| {
             e.state == State::Pending
-                && e.intent.uid == uid
+                && e.intent.id() == id
                 && due(e.intent.mark)
                 && wanted(e.intent.act)
         })?;
@@ -76,9 +79,14 @@ impl Deviations {
             if differed { State::Fired } else { State::Inert(Inert::SameAsDefault) };
     }
 
+    /// Records why a taken intent changed nothing.
+    pub(super) fn fail(&mut self, taken: Taken, why: Inert) {
+        self.entries[taken.index].state = State::Inert(why);
+    }
+
     /// Records that another act at the same decision made a taken intent void.
     pub(super) fn overtake(&mut self, taken: Taken) {
-        self.entries[taken.index].state = State::Inert(Inert::Overtaken);
+        self.fail(taken, Inert::Overtaken);
     }
 
     /// One outcome an intent, in the schedule's order.
@@ -98,32 +106,43 @@ impl Deviations {
     }
 
     /// State of each intent as a number: for the trajectory.
-    pub(super) fn state(&self) -> Vec<u64> {
-        self.entries
-            .iter()
-            .map(|e| match e.state {
-                State::Pending => 0,
-                State::Armed => 1,
-                State::Fired => 2,
-                State::Inert(_) => 3,
-            })
-            .collect()
+    pub(super) fn state(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.entries.iter().map(|e| match e.state {
+            State::Pending => 0,
+            State::Armed => 1,
+            State::Fired => 2,
+            State::Inert(_) => 3,
+        })
     }
 }
 
 /// Whether the act can be taken at this kind of mark.
 fn fits(intent: Intent) -> bool {
-    matches!(
+    let fits = matches!(
         (intent.act, intent.mark),
         (Act::Arrive { .. }, Mark::Start)
-            | (Act::Hold { .. } | Act::Hit { .. }, Mark::Offer { .. })
+            | (
+                Act::Hold { .. }
+                    | Act::Hit { .. }
+                    | Act::Fork
+                    | Act::Abort
+                    | Act::Place { .. }
+                    | Act::Evict { .. },
+                Mark::Offer { .. }
+            )
             | (
                 Act::Stall { .. }
                     | Act::Rank { .. }
                     | Act::Cut { .. }
                     | Act::Preempt { .. }
-                    | Act::Victim,
+                    | Act::Victim
+                    | Act::Abort
+                    | Act::Place { .. }
+                    | Act::Bucket { .. }
+                    | Act::Land { .. },
                 Mark::Computed { .. }
             )
-    )
+    );
+    // The first sample has nobody to fork from, whatever the rest of the workload is.
+    fits && !(intent.act == Act::Fork && intent.sample == 0)
 }

@@ -12,7 +12,13 @@ pub(super) struct Forward<'m, D: Device> {
     model: &'m DeviceModel<D>,
     pub(super) device: D,
     pub(super) kv: D::Kv,
+    /// Shape of the pool's host memory.
+    swap_shape: KvShape,
+    /// Made once something is swapped.
+    swap: Option<D::Swap>,
     workspace: Option<Workspace<D>>,
+    /// Whether the workspace is filled with NaN before each step.
+    pub(super) poison: bool,
 }
 
 /// Digests of a row.
@@ -35,36 +41,56 @@ struct Workspace<D: Device> {
     gate_up: D::T16,
     z: D::T16,
     logits: D::F32,
+    /// Elements of `h` and `logits`.
+    f32_lens: [usize; 2],
+    /// Elements of the others, in order.
+    t16_lens: [usize; 6],
 }
 
 impl<'m, D: Device> Forward<'m, D> {
-    /// An engine instance with an empty pool of `blocks` blocks.
+    /// An engine instance with an empty pool of `blocks` blocks, and `swap_blocks` of host memory.
     pub(super) fn new(
         model: &'m DeviceModel<D>,
         blocks: usize,
+        swap_blocks: usize,
         block_size: usize,
     ) -> Result<Forward<'m, D>, DeviceError> {
         let mut device = model.device.fresh();
         device.watch(true);
-        let kv = device.alloc_kv(KvShape {
+        let shape = KvShape {
             layers: model.config.layers,
             blocks,
             block_size,
             kv_heads: model.config.kv_heads,
             head_dim: model.config.head_dim,
-        })?;
-        Ok(Forward { model, device, kv, workspace: None })
+        };
+        let kv = device.alloc_kv(shape)?;
+        let swap_shape = KvShape { blocks: swap_blocks, ..shape };
+        Ok(Forward { model, device, kv, swap_shape, swap: None, workspace: None, poison: false })
     }
 
-    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row.
+    /// The same, with memory that nobody may read full of NaN, or not.
+    pub(super) fn with_poison(self, poison: bool) -> Forward<'m, D> {
+        Forward { poison, ..self }
+    }
+
+    /// Fills a block with NaN.
+    pub(super) fn poison_block(&mut self, block: u32) -> Result<(), DeviceError> {
+        self.device.poison_block(&mut self.kv, block)
+    }
+
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row. `padding`
+    /// rows of NaN come after them in every GEMM and norm, and are nobody's.
     pub(super) fn step(
         &mut self,
         plan: &StepPlan,
         layout: &Layout,
         tokens: &[u32],
+        padding: usize,
     ) -> Result<Vec<RowDigests>, DeviceError> {
-        let m = layout.rows();
-        assert_eq!(tokens.len(), m, "one token a row");
+        let rows = layout.rows();
+        let m = rows + padding;
+        assert_eq!(tokens.len(), rows, "one token a row");
         let model = self.model;
         let config = &model.config;
         let (hidden, ffn, eps) = (config.hidden, config.ffn, config.norm_eps);
@@ -75,7 +101,16 @@ impl<'m, D: Device> Forward<'m, D> {
         let w = self.workspace.as_mut().expect("just made");
         let d = &mut self.device;
 
+        if self.poison {
+            w.poison(d)?;
+        }
         d.embed(&model.embedding, tokens, &mut w.h)?;
+        if padding > 0 {
+            // The operators below fill the padding rows of their outputs; these two are not theirs.
+            let width = heads.q * heads.dim;
+            d.poison_f32(&mut w.h, rows * hidden..m * hidden)?;
+            d.poison_t16(&mut w.attention, rows * width..m * width)?;
+        }
         // The first norm has no residual before it to be fused with.
         let mut norm = plan.norm;
         norm.fused = false;
@@ -99,7 +134,7 @@ impl<'m, D: Device> Forward<'m, D> {
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
         d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
-        let logits = d.digest_rows(m, config.vocab, &w.logits)?;
+        let logits = d.digest_rows(rows, config.vocab, &w.logits)?;
         let log = d.take_log()?;
         let sites = Site::count(config.layers);
         assert_eq!(log.len(), sites, "one entry of the log a site");
@@ -120,11 +155,41 @@ impl<'m, D: Device> Forward<'m, D> {
         }
     }
 
+    /// Log-probabilities of `ids[i]` in row `rows[i]` of the last step's logits.
+    pub(super) fn logprobs(&mut self, rows: &[u32], ids: &[u32]) -> Result<Vec<f32>, DeviceError> {
+        match &self.workspace {
+            Some(w) => self.device.logprobs(self.model.config.vocab, &w.logits, rows, ids),
+            None => Err(DeviceError::Launch("no step was computed yet".into())),
+        }
+    }
+
     /// A row of the last step's logits.
     pub(super) fn logits(&mut self, row: usize) -> Result<Vec<f32>, DeviceError> {
         match &self.workspace {
             Some(w) => self.device.read_row(self.model.config.vocab, &w.logits, row),
             None => Err(DeviceError::Launch("no step was computed yet".into())),
+        }
+    }
+
+    /// Copies a block of the pool to another one.
+    pub(super) fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
+        self.device.copy_block(&mut self.kv, from, to)
+    }
+
+    /// Copies blocks of the pool to host memory.
+    pub(super) fn swap_out(&mut self, blocks: &[u32], slots: &[u32]) -> Result<(), DeviceError> {
+        if self.swap.is_none() {
+            self.swap = Some(self.device.alloc_swap(self.swap_shape)?);
+        }
+        let swap = self.swap.as_mut().expect("just made");
+        self.device.swap_out(&self.kv, blocks, swap, slots)
+    }
+
+    /// Copies them back, to blocks of the pool.
+    pub(super) fn swap_in(&mut self, slots: &[u32], blocks: &[u32]) -> Result<(), DeviceError> {
+        match &self.swap {
+            Some(swap) => self.device.swap_in(swap, slots, &mut self.kv, blocks),
+            None => Err(DeviceError::Launch("swap_in: nothing was swapped out".into())),
         }
     }
 
@@ -161,6 +226,21 @@ impl<D: Device> Workspace<D> {
             gate_up: device.alloc_t16(rows * 2 * config.ffn)?,
             z: device.alloc_t16(rows * config.ffn)?,
             logits: device.alloc_f32(rows * config.vocab)?,
+            f32_lens: [rows * config.hidden, rows * config.vocab],
+            t16_lens: [config.hidden, qkv, attention, attention, 2 * config.ffn, config.ffn]
+                .map(|width| rows * width),
         })
+    }
+
+    /// Fills every buffer with NaN.
+    fn poison(&mut self, device: &mut D) -> Result<(), DeviceError> {
+        for (x, len) in [&mut self.h, &mut self.logits].into_iter().zip(self.f32_lens) {
+            device.poison_f32(x, 0..len)?;
+        }
+        let Workspace { x, qkv, q, attention, gate_up, z, .. } = self;
+        for (x, len) in [x, qkv, q, attention, gate_up, z].into_iter().zip(self.t16_lens) {
+            device.poison_t16(x, 0..len)?;
+        }
+        Ok(())
     }
 }

@@ -3,34 +3,48 @@
 //! An execution is a pure function of (model, world, workload, schedule, seed). Nothing here reads a clock, a thread
 //! id or an address; an engine instance lives for one execution.
 
+mod abort;
 mod admission;
+mod audit;
 mod blocks;
+mod deeds;
 mod deviations;
+mod flights;
+mod fork;
 mod forward;
+mod life;
 mod model;
+mod padding;
 pub mod plan;
 mod prefix;
 mod rows;
 mod scheduler;
+mod scores;
 mod sequence;
 mod state;
+mod stop;
+mod swap;
 
 use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
-    Capture, CapturedRow, KvBits, Output, PositionBits, Run, Sentinel, StepShape, TrajectoryHasher,
+    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape, TokenScore,
+    TrajectoryHasher,
 };
 use crate::schedule::Schedule;
-use crate::workload::Workload;
+use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
+use audit::{Auditor, Launch};
+use blocks::BlockId;
+use deeds::Writers;
 use forward::Forward;
 pub use forward::RowDigests;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
-use scheduler::{Granules, KvRead, Scheduler, Slice};
+use scheduler::{Granules, Scheduler, Slice};
 use sequence::State;
 
 /// An execution could not be carried out, or broke an invariant of the engine.
@@ -44,11 +58,13 @@ pub enum EngineError {
     NotLive {
         /// Boundaries that were allowed.
         bound: u64,
-        /// Requests that had not finished.
-        unfinished: Vec<u64>,
+        /// Samples that had not finished.
+        unfinished: Vec<SampleId>,
     },
     /// Blocks were leaked or counted twice.
     Ledger(String),
+    /// An audit found a broken rule; the text names it.
+    Audit(String),
 }
 
 impl fmt::Display for EngineError {
@@ -57,9 +73,10 @@ impl fmt::Display for EngineError {
             EngineError::BadInput(why) => write!(f, "{why}"),
             EngineError::Device(error) => write!(f, "{error}"),
             EngineError::NotLive { bound, unfinished } => {
-                write!(f, "requests {unfinished:?} did not finish within {bound} step boundaries")
+                let names: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
+                write!(f, "{} did not finish within {bound} step boundaries", names.join("; "))
             }
-            EngineError::Ledger(why) => write!(f, "{why}"),
+            EngineError::Ledger(why) | EngineError::Audit(why) => write!(f, "{why}"),
         }
     }
 }
@@ -82,8 +99,9 @@ impl From<DeviceError> for EngineError {
 /// Boundaries within which any schedule must finish: each request runs alone at worst, starts over once for each
 /// intent, and waits out every delay.
 pub fn boundary_bound(workload: &Workload, schedule: &Schedule) -> u64 {
-    let tokens: u64 =
-        workload.requests.iter().map(|r| r.positions_max() as u64 + 2).sum::<u64>() + 8;
+    let requests = workload.requests.iter().zip(workload.lengths());
+    let tokens =
+        requests.map(|(r, l)| u64::from(r.samples) * (l.positions as u64 + 2)).sum::<u64>() + 8;
     let delays: u64 = schedule.intents.iter().map(|i| i.act.delay() + 1).sum();
     tokens * (schedule.intents.len() as u64 + 1) + delays
 }
@@ -124,14 +142,48 @@ pub fn check<D: Device>(
             world.pool_blocks, world.block_size
         ));
     }
-    for r in &workload.requests {
-        if let Some(token) = r.prompt.iter().find(|t| **t as usize >= model.config.vocab) {
+    let swap_bytes = u64::from(world.swap_blocks) * u64::from(world.block_size) * 2 * values as u64;
+    if swap_bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "{} blocks of {} to swap to take {swap_bytes} bytes, at most {POOL_BYTES_MAX} are allowed",
+            world.swap_blocks, world.block_size
+        ));
+    }
+    let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
+    let bytes = rows * 4 * config.vocab as u64;
+    if bytes > POOL_BYTES_MAX {
+        return bad(format!(
+            "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
+        ));
+    }
+    for (r, lengths) in workload.requests.iter().zip(workload.lengths()) {
+        if let Some(c) = r.prompt.continuation() {
+            return bad(format!(
+                "request {} continues request {}, and its prompt is not resolved",
+                r.uid, c.of
+            ));
+        }
+        if let Some(token) =
+            r.prompt.own_tokens().iter().find(|t| **t as usize >= model.config.vocab)
+        {
             return bad(format!(
                 "request {}: token {token} is outside the vocabulary of {}",
                 r.uid, model.config.vocab
             ));
         }
-        let positions = r.positions_max();
+        if let Some(token) = r.stop_token_ids.iter().find(|t| **t as usize >= model.config.vocab) {
+            return bad(format!(
+                "request {}: stop token {token} is outside the vocabulary of {}",
+                r.uid, model.config.vocab
+            ));
+        }
+        if !r.stop.is_empty() && model.text.is_none() {
+            return bad(format!(
+                "request {} has stop strings, but the model's tokens have no bytes of their own",
+                r.uid
+            ));
+        }
+        let positions = lengths.positions;
         if positions > model.positions_max() {
             return bad(format!(
                 "request {}: {positions} positions are more than the model's {}",
@@ -139,7 +191,7 @@ pub fn check<D: Device>(
                 model.positions_max()
             ));
         }
-        let blocks = r.blocks_max(world.block_size);
+        let blocks = lengths.blocks(world.block_size);
         if blocks > world.pool_blocks as usize {
             return bad(format!(
                 "request {} needs {blocks} blocks, the pool has {}: it can never fit",
@@ -150,7 +202,7 @@ pub fn check<D: Device>(
     Ok(())
 }
 
-/// Carries out a schedule on a fresh engine instance.
+/// Carries out a schedule on a fresh engine instance, which is audited at every step.
 pub fn execute<D: Device>(
     model: &DeviceModel<D>,
     world: &World,
@@ -159,31 +211,80 @@ pub fn execute<D: Device>(
     seed: u64,
     capture: Option<Capture>,
 ) -> Result<Run, EngineError> {
+    execute_with(model, world, workload, schedule, seed, capture, true)
+}
+
+/// [`execute`], with audits or without. They change no result.
+pub fn execute_with<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+    schedule: &Schedule,
+    seed: u64,
+    capture: Option<Capture>,
+    audits: bool,
+) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
     let constants = model.config.constants;
-    let granules = Granules { tile: constants.tile as usize, split: constants.split as usize };
-    let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    let granules = Granules {
+        tile: constants.tile as usize,
+        split: constants.split as usize,
+        vocab: model.config.vocab,
+        positions_max: model.positions_max(),
+    };
+    let mut scheduler =
+        Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    scheduler.text = model.text.clone();
     let mut run = Run::default();
-    run.outputs.extend(workload.requests.iter().map(|r| (r.uid, Output::default())));
+    for (request, lengths) in workload.requests.iter().zip(workload.lengths()) {
+        run.outputs.extend(request.sample_ids().map(|id| (id, room_for(lengths.positions))));
+    }
     let engine = Engine {
         scheduler,
-        forward: Forward::new(model, world.pool_blocks as usize, world.block_size as usize)?,
-        planner: Planner::new(&model.config, &world.mode),
+        forward: Forward::new(
+            model,
+            world.pool_blocks as usize,
+            world.swap_blocks as usize,
+            world.block_size as usize,
+        )?
+        .with_poison(world.poison),
+        writers: Writers::default(),
+        planner: model.planner.in_mode(&world.mode),
         block_size: world.block_size,
-        hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
+        hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
+        scores: Vec::new(),
+        auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
     engine.run_to_end(boundary_bound(workload, schedule))
 }
 
+/// Most positions that room is made for before anything is observed.
+const ROOM_MAX: usize = 4096;
+
+/// An empty output with room for an execution that computes every position once.
+fn room_for(positions: usize) -> Output {
+    let positions = positions.min(ROOM_MAX);
+    Output {
+        positions: Vec::with_capacity(positions),
+        kv: Vec::with_capacity(positions),
+        ..Output::default()
+    }
+}
+
 struct Engine<'m, D: Device> {
     scheduler: Scheduler,
     forward: Forward<'m, D>,
+    writers: Writers,
     planner: Planner,
     block_size: u32,
     hasher: TrajectoryHasher,
     capture: Option<Capture>,
+    /// Log-probabilities of the last launch.
+    scores: Vec<(SampleId, TokenScore)>,
+    /// `None` if the run is not audited.
+    auditor: Option<Auditor>,
     run: Run,
 }
 
@@ -195,43 +296,65 @@ impl<D: Device> Engine<'_, D> {
                 let unfinished = self.scheduler.sequences.iter().filter(|s| !s.is_finished());
                 return Err(EngineError::NotLive {
                     bound,
-                    unfinished: unfinished.map(|s| s.uid).collect(),
+                    unfinished: unfinished.map(|s| s.id).collect(),
                 });
             }
             boundaries += 1;
             let step = self.scheduler.boundary();
-            self.read_kv()?;
+            self.do_deeds()?;
             if step.is_empty() {
                 self.scheduler.skip_idle();
             } else {
-                self.launch(&step)?;
+                let padding = self.scheduler.pad(&step);
+                let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
+                let (digests, drawn) = self.launch(&step, tables, padding, false)?;
+                self.take_in(&step, digests, &drawn)?;
+            }
+            self.land()?;
+            if let Some(auditor) = &mut self.auditor {
+                auditor.after_step(&self.scheduler).map_err(audited)?;
             }
             self.scheduler.hash_into(&mut self.hasher);
             self.hasher.close();
         }
         self.scheduler.check_idle().map_err(EngineError::Ledger)?;
         for sequence in &self.scheduler.sequences {
-            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.tokens = sequence.output().to_vec();
+            output.text.clone_from(&sequence.text);
             if let State::Finished(finish) = sequence.state {
                 output.finish = Some(finish);
             }
         }
         self.run.sentinels.merge(&self.scheduler.sentinels);
+        self.run.life = std::mem::take(&mut self.scheduler.life);
+        self.run.boundaries.merge(&self.scheduler.boundaries);
         count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
         self.run.trajectory = self.hasher.finish();
         Ok(self.run)
     }
 
-    /// Computes a step, draws, and hands the results to the scheduler.
-    fn launch(&mut self, step: &[Slice]) -> Result<(), EngineError> {
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row,
+    /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
+    fn launch(
+        &mut self,
+        step: &[Slice],
+        tables: Vec<Vec<BlockId>>,
+        padding: usize,
+        left: bool,
+    ) -> Result<(Vec<RowDigests>, Vec<Option<u32>>), EngineError> {
+        if let Some(auditor) = &mut self.auditor {
+            let launch = Launch { slices: step, tables: &tables, left };
+            auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
+        }
         let layout = Layout {
             block_size: self.block_size,
             sequences: step
                 .iter()
-                .map(|slice| SequenceRows {
-                    blocks: self.scheduler.blocks(slice).to_vec(),
+                .zip(tables)
+                .map(|(slice, blocks)| SequenceRows {
+                    blocks,
                     start: slice.start as u32,
                     len: slice.len as u32,
                 })
@@ -242,15 +365,64 @@ impl<D: Device> Engine<'_, D> {
             .flat_map(|s| &self.scheduler.sequences[s.index].tokens[s.start..s.start + s.len])
             .copied()
             .collect();
-        let plan = self.planner.plan(tokens.len(), step.len());
-        let digests = self.forward.step(&plan, &layout, &tokens)?;
-        self.hash_step(step, &digests);
-        self.observe(step, digests)?;
-        let draws = self.draws(step);
+        let rows = tokens.len() + padding;
+        let plan = self.planner.plan(rows, step.len());
+        let edges = [
+            Boundary::RowsSingle,
+            Boundary::RowsSkinny,
+            Boundary::RowsParallel,
+            Boundary::RowsFused,
+        ];
+        for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
+            self.run.boundaries.near(boundary, rows, edge as usize);
+        }
+        let digests = self.forward.step(&plan, &layout, &tokens, padding)?;
+        self.note_writers(step, &layout);
+        if padding > 0 {
+            self.run.sentinels.hit(Sentinel::PaddedStep);
+        }
+        // Nobody is left to draw for.
+        let draws = if left { Vec::new() } else { self.draws(step) };
         let drawn = self.draw(&draws)?;
-        self.run.steps.push(StepShape { rows: tokens.len() as u32, sequences: step.len() as u32 });
-        self.scheduler.commit(step, &drawn);
-        self.read_kv()
+        self.scores.clear();
+        if !left {
+            self.score(step, &drawn)?;
+        }
+        self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
+        self.hash_step(step, &layout, padding, &digests);
+        Ok((digests, drawn))
+    }
+
+    /// Hands the results of a step to the scheduler.
+    fn take_in(
+        &mut self,
+        step: &[Slice],
+        digests: Vec<RowDigests>,
+        drawn: &[Option<u32>],
+    ) -> Result<(), EngineError> {
+        self.observe(step, digests)?;
+        for (id, score) in self.scores.drain(..) {
+            let output = self.run.outputs.get_mut(&id).expect("one output a sample");
+            output.scores.push(score);
+        }
+        self.scheduler.commit(step, drawn);
+        self.do_deeds()
+    }
+
+    /// Carries out the flights that land now, a launch each, with the block table that the flight was launched with.
+    fn land(&mut self) -> Result<(), EngineError> {
+        for flight in self.scheduler.landings() {
+            let step = std::slice::from_ref(&flight.slice);
+            let padding = self.scheduler.usual_padding(flight.slice.len);
+            let (digests, drawn) =
+                self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
+            if self.scheduler.landed(&flight) {
+                self.take_in(step, digests, &drawn)?;
+            } else {
+                self.do_deeds()?;
+            }
+        }
+        Ok(())
     }
 
     /// Records the bits of every row.
@@ -258,7 +430,7 @@ impl<D: Device> Engine<'_, D> {
         let mut digests = digests.into_iter().enumerate();
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
-            let output = self.run.outputs.get_mut(&sequence.uid).expect("one output a request");
+            let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.rows_computed += slice.len as u64;
             output.shared_steps += u64::from(step.len() > 1);
             for position in slice.start..slice.start + slice.len {
@@ -270,7 +442,7 @@ impl<D: Device> Engine<'_, D> {
                     logits: digests.logits,
                     sites: digests.sites,
                 });
-                if self.capture == Some(Capture { uid: sequence.uid, position }) {
+                if self.capture == Some(Capture { id: sequence.id, position }) {
                     output.captured.push(CapturedRow {
                         residency: sequence.residency,
                         logits: self.forward.logits(row)?,
@@ -328,42 +500,41 @@ impl<D: Device> Engine<'_, D> {
         Ok(drawn)
     }
 
-    /// Reads back the K and V that the scheduler's decisions ask for.
-    fn read_kv(&mut self) -> Result<(), EngineError> {
-        for read in std::mem::take(&mut self.scheduler.reads) {
-            let KvRead { uid, residency, moment, blocks, positions } = read;
-            let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
-            self.hasher.tag("kv");
-            let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
-            self.hasher.list(flat.into_iter());
-            let output = self.run.outputs.get_mut(&uid).expect("one output a request");
-            output.kv_due += positions as u64;
-            output.kv.extend(rows.into_iter().enumerate().map(|(position, layers)| KvBits {
-                residency,
-                position: position as u32,
-                moment,
-                layers,
-            }));
-        }
-        Ok(())
-    }
-
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], digests: &[RowDigests]) {
+    fn hash_step(
+        &mut self,
+        step: &[Slice],
+        layout: &Layout,
+        padding: usize,
+        digests: &[RowDigests],
+    ) {
         self.hasher.tag("step");
-        for slice in step {
-            let uid = self.scheduler.sequences[slice.index].uid;
-            self.hasher.list([uid, slice.start as u64, slice.len as u64].into_iter());
-            let blocks = self.scheduler.blocks(slice);
-            self.hasher.list(blocks.iter().map(|b| u64::from(*b)));
+        for (slice, rows) in step.iter().zip(&layout.sequences) {
+            let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
+            let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
+            self.hasher.list(row.into_iter());
+            self.hasher.list(rows.blocks.iter().copied());
         }
+        self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
-        self.hasher.list(digests.iter().map(|d| d.logits));
+        self.hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
         self.hasher.tag("sites");
+        self.hasher.tag("scores");
+        for (_, score) in &self.scores {
+            let TokenScore { residency: _, position, token, logprob, top } = score;
+            self.hasher.list([*position, *token, *logprob].into_iter());
+            self.hasher
+                .list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
+        }
+        self.hasher.tag("rows");
         for row in digests {
-            self.hasher.list(row.sites.iter().copied());
+            self.hasher.digests(row.sites.len(), row.sites.iter().copied());
         }
     }
+}
+
+fn audited(finding: audit::Finding) -> EngineError {
+    EngineError::Audit(finding.to_string())
 }
 
 /// Moves the device's counters into the run's sentinels.

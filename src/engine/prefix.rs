@@ -1,9 +1,11 @@
 //! The prefix index: finds whole blocks whose KV was written for the same tokens.
 //!
 //! The key is a chained hash, cut to the world's `hash_bits`; a hit also compares the whole prefix, so equal
-//! hashes of different prefixes are told apart. A block enters only after its last position was written.
+//! hashes of different prefixes are told apart, and compares the namespace. A block enters only after its last position was written.
 
 use std::collections::BTreeMap;
+
+use crate::record::TrajectoryHasher;
 
 use super::blocks::BlockId;
 
@@ -20,6 +22,7 @@ pub(super) struct PrefixIndex {
 #[derive(Clone, Debug)]
 struct Entry {
     block: BlockId,
+    namespace: u32,
     /// All tokens from position 0 to the end of the block.
     prefix: Vec<u32>,
 }
@@ -31,6 +34,14 @@ pub(super) struct Lookup {
     pub(super) blocks: Vec<BlockId>,
     /// Entries with an equal hash and other tokens.
     pub(super) collisions: u64,
+    /// Whether one more block would have been found but for the namespace.
+    pub(super) kept_apart: bool,
+}
+
+impl Entry {
+    fn is(&self, namespace: u32, prefix: &[u32]) -> bool {
+        self.namespace == namespace && self.prefix == prefix
+    }
 }
 
 impl PrefixIndex {
@@ -39,33 +50,61 @@ impl PrefixIndex {
         PrefixIndex { hash_bits, by_hash: BTreeMap::new(), hash_of: BTreeMap::new() }
     }
 
-    /// The longest run of whole blocks of `tokens`, at most `limit` of them.
-    pub(super) fn lookup(&self, tokens: &[u32], block_size: usize, limit: usize) -> Lookup {
+    /// The longest run of whole blocks of `tokens` in a namespace, at most `limit` of them.
+    pub(super) fn lookup(
+        &self,
+        namespace: u32,
+        tokens: &[u32],
+        block_size: usize,
+        limit: usize,
+    ) -> Lookup {
         let mut found = Lookup::default();
         let mut chain = SEED;
         for (i, block) in tokens.chunks_exact(block_size).take(limit).enumerate() {
             chain = extend(chain, block);
             let prefix = &tokens[..(i + 1) * block_size];
             let candidates = self.by_hash.get(&self.cut(chain)).map_or(&[][..], Vec::as_slice);
-            let hit = candidates.iter().find(|e| e.prefix == prefix);
+            let hit = candidates.iter().find(|e| e.is(namespace, prefix));
             found.collisions += candidates.iter().filter(|e| e.prefix != prefix).count() as u64;
             match hit {
                 Some(entry) => found.blocks.push(entry.block),
-                None => break,
+                None => {
+                    found.kept_apart = candidates.iter().any(|e| e.prefix == prefix);
+                    break;
+                }
             }
         }
         found
     }
 
-    /// Makes `block` findable under `prefix` (whole blocks). Returns false if that prefix is findable already.
-    pub(super) fn publish(&mut self, prefix: &[u32], block_size: usize, block: BlockId) -> bool {
+    /// The block that is findable in a namespace under `prefix` (whole blocks), whether or not those before it are.
+    pub(super) fn find(
+        &self,
+        namespace: u32,
+        prefix: &[u32],
+        block_size: usize,
+    ) -> Option<BlockId> {
+        let chain = prefix.chunks_exact(block_size).fold(SEED, extend);
+        let entries = self.by_hash.get(&self.cut(chain))?;
+        entries.iter().find(|e| e.is(namespace, prefix)).map(|e| e.block)
+    }
+
+    /// Makes `block` findable in a namespace under `prefix` (whole blocks). Returns false if that prefix is findable
+    /// there already.
+    pub(super) fn publish(
+        &mut self,
+        namespace: u32,
+        prefix: &[u32],
+        block_size: usize,
+        block: BlockId,
+    ) -> bool {
         let chain = prefix.chunks_exact(block_size).fold(SEED, extend);
         let hash = self.cut(chain);
         let entries = self.by_hash.entry(hash).or_default();
-        if entries.iter().any(|e| e.prefix == prefix) {
+        if entries.iter().any(|e| e.is(namespace, prefix)) {
             return false;
         }
-        entries.push(Entry { block, prefix: prefix.to_vec() });
+        entries.push(Entry { block, namespace, prefix: prefix.to_vec() });
         self.hash_of.insert(block, hash);
         true
     }
@@ -87,12 +126,16 @@ impl PrefixIndex {
         Some(entry.prefix)
     }
 
-    /// (hash, block) pairs in order: for the trajectory.
-    pub(super) fn state(&self) -> Vec<u64> {
-        self.by_hash
-            .iter()
-            .flat_map(|(hash, entries)| entries.iter().flat_map(|e| [*hash, e.block.into()]))
-            .collect()
+    /// Writes (hash, block, namespace) of each entry in order to the trajectory.
+    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
+        hasher.tag("index");
+        hasher.u64(self.by_hash.values().map(Vec::len).sum::<usize>() as u64);
+        for (hash, entries) in &self.by_hash {
+            for entry in entries {
+                hasher.u64(*hash);
+                hasher.u64(u64::from(entry.block) << 32 | u64::from(entry.namespace));
+            }
+        }
     }
 
     fn cut(&self, hash: u64) -> u64 {
@@ -120,27 +163,27 @@ mod tests {
 
     fn index(bits: u8) -> PrefixIndex {
         let mut index = PrefixIndex::new(bits);
-        assert!(index.publish(&[1, 2], 2, 7));
-        assert!(index.publish(&[1, 2, 3, 4], 2, 8));
+        assert!(index.publish(0, &[1, 2], 2, 7));
+        assert!(index.publish(0, &[1, 2, 3, 4], 2, 8));
         index
     }
 
     #[test]
     fn a_lookup_returns_the_longest_run_of_equal_blocks() {
         let index = index(64);
-        assert_eq!(index.lookup(&[1, 2, 3, 4, 5], 2, 9).blocks, [7, 8]);
-        assert_eq!(index.lookup(&[1, 2, 3, 9], 2, 9).blocks, [7]);
-        assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 1).blocks, [7]);
-        assert!(index.lookup(&[2, 1, 3, 4], 2, 9).blocks.is_empty());
-        assert!(index.lookup(&[1], 2, 9).blocks.is_empty());
+        assert_eq!(index.lookup(0, &[1, 2, 3, 4, 5], 2, 9).blocks, [7, 8]);
+        assert_eq!(index.lookup(0, &[1, 2, 3, 9], 2, 9).blocks, [7]);
+        assert_eq!(index.lookup(0, &[1, 2, 3, 4], 2, 1).blocks, [7]);
+        assert!(index.lookup(0, &[2, 1, 3, 4], 2, 9).blocks.is_empty());
+        assert!(index.lookup(0, &[1], 2, 9).blocks.is_empty());
     }
 
     /// With no hash bits every prefix collides with every other, and tokens alone decide.
     #[test]
     fn colliding_prefixes_are_told_apart_by_their_tokens() {
         let mut index = index(0);
-        assert!(index.publish(&[5, 6], 2, 9));
-        let found = index.lookup(&[5, 6, 3, 4], 2, 9);
+        assert!(index.publish(0, &[5, 6], 2, 9));
+        let found = index.lookup(0, &[5, 6, 3, 4], 2, 9);
         assert_eq!(found.blocks, [9]);
         assert!(found.collisions >= 3);
     }
@@ -150,9 +193,24 @@ mod tests {
         let mut index = index(64);
         assert_eq!(index.remove(7), Some(vec![1, 2]));
         assert!(!index.contains(7));
-        assert!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks.is_empty());
-        assert!(index.publish(&[1, 2], 2, 3));
-        assert_eq!(index.lookup(&[1, 2, 3, 4], 2, 9).blocks, [3, 8]);
-        assert!(!index.publish(&[1, 2], 2, 4), "published twice");
+        assert!(index.lookup(0, &[1, 2, 3, 4], 2, 9).blocks.is_empty());
+        assert_eq!(index.find(0, &[1, 2, 3, 4], 2), Some(8));
+        assert_eq!(index.find(1, &[1, 2, 3, 4], 2), None);
+        assert_eq!(index.find(0, &[1, 2], 2), None);
+        assert!(index.publish(0, &[1, 2], 2, 3));
+        assert_eq!(index.lookup(0, &[1, 2, 3, 4], 2, 9).blocks, [3, 8]);
+        assert!(!index.publish(0, &[1, 2], 2, 4), "published twice");
+    }
+
+    #[test]
+    fn namespaces_are_kept_apart_and_that_is_told_only_where_it_mattered() {
+        let mut index = index(64);
+        assert!(index.publish(1, &[1, 2], 2, 9), "the same tokens in another namespace");
+        let found = index.lookup(1, &[1, 2, 3, 4], 2, 9);
+        assert_eq!((found.blocks, found.kept_apart), (vec![9], true));
+        assert!(!index.lookup(0, &[1, 2, 3, 4], 2, 9).kept_apart);
+        assert!(!index.lookup(1, &[1, 2, 9, 9], 2, 9).kept_apart, "nobody has these tokens");
+        let other = index.lookup(2, &[1, 2], 2, 9);
+        assert_eq!((other.blocks, other.kept_apart, other.collisions), (vec![], true, 0));
     }
 }

@@ -26,7 +26,7 @@ impl<'m, D: Device> Rows<'m, D> {
         let config = model.config();
         let count = positions.div_ceil(config.block_size);
         Ok(Rows {
-            forward: Forward::new(model, count, config.block_size)?,
+            forward: Forward::new(model, count, 0, config.block_size)?,
             planner: Planner::new(config, &Mode::Invariant),
             block_size: config.block_size as u32,
             blocks: (0..count as u32).rev().collect(),
@@ -56,7 +56,7 @@ impl<'m, D: Device> Rows<'m, D> {
         let plan = self.planner.plan(rows.len(), sequences.len());
         let layout = Layout { block_size: self.block_size, sequences };
         let tokens: Vec<u32> = rows.iter().map(|r| r.1).collect();
-        self.forward.step(&plan, &layout, &tokens)
+        self.forward.step(&plan, &layout, &tokens, 0)
     }
 
     /// K and V digests of positions `from..to`: one list of layers a position.

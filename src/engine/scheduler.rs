@@ -5,15 +5,24 @@
 //! leaves open; nothing else decides. Priority is (arrival, order of submission) and never changes, so the oldest
 //! request always makes progress.
 
-use crate::record::{Finish, KvMoment, Sentinel, SentinelCounts};
-use crate::schedule::{Act, Mark, Schedule};
+use std::sync::Arc;
+
+use crate::lifecycle::Event;
+use crate::record::{
+    Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
+};
+use crate::schedule::{Act, Mark, PreemptKind, Schedule};
+use crate::text::Tokenizer;
 use crate::workload::Workload;
 use crate::world::World;
 
-use super::blocks::{BlockId, BlockPool, Origin};
+use super::blocks::{Allocated, BlockId, BlockPool, Origin};
+use super::deeds::{Deed, KvRead};
 use super::deviations::{Deviations, Taken};
+use super::flights::Flight;
 use super::prefix::PrefixIndex;
 use super::sequence::{Sequence, State};
+use super::swap::SwapPool;
 
 /// A sequence's share of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,38 +44,43 @@ struct Chunk {
     cut: Option<Taken>,
 }
 
-/// K and V to be read back before the next launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KvRead {
-    pub(super) uid: u64,
-    pub(super) residency: u32,
-    pub(super) moment: KvMoment,
-    pub(super) blocks: Vec<BlockId>,
-    /// Positions 0 .. this.
-    pub(super) positions: usize,
-}
-
-/// Sizes at which chunks are called "mid".
+/// Sizes at which chunks are called "mid", and limits of requests, for counts alone: no decision depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
     pub(super) tile: usize,
     pub(super) split: usize,
+    pub(super) vocab: usize,
+    pub(super) positions_max: usize,
 }
 
 pub(super) struct Scheduler {
     pub(super) block_size: usize,
     token_budget: usize,
     pub(super) prefix_cache: bool,
-    granules: Granules,
-    eos: Vec<u32>,
+    pub(super) granules: Granules,
+    pub(super) eos: Vec<u32>,
+    /// Gives the bytes of tokens, where the model's have any of their own.
+    pub(super) text: Option<Arc<Tokenizer>>,
     pub(super) sequences: Vec<Sequence>,
+    /// Their order of priority, which never changes.
+    order: Arc<[usize]>,
     pub(super) pool: BlockPool,
+    pub(super) swap: SwapPool,
     pub(super) index: PrefixIndex,
     pub(super) deviations: Deviations,
     pub(super) sentinels: SentinelCounts,
+    /// Lifecycle events so far.
+    pub(super) life: Vec<LifeEvent>,
+    pub(super) boundaries: BoundaryCounts,
     /// Filled by decisions, drained by the engine.
-    pub(super) reads: Vec<KvRead>,
+    pub(super) deeds: Vec<Deed>,
     pub(super) boundary: u64,
+    /// Chunks that were launched and have not landed, in the order of their launches.
+    pub(super) flights: Vec<Flight>,
+    /// Row counts that steps are padded to, ascending.
+    pub(super) buckets: Vec<u32>,
+    /// Whether memory that nobody may read is filled with NaN.
+    pub(super) poison: bool,
 }
 
 impl Scheduler {
@@ -79,13 +93,14 @@ impl Scheduler {
         eos: &[u32],
     ) -> Scheduler {
         let mut deviations = Deviations::new(schedule, workload);
-        let sequences = workload
+        let sequences: Vec<Sequence> = workload
             .requests
             .iter()
-            .map(|request| {
-                let mut sequence = Sequence::new(request, run_seed);
+            .flat_map(|request| request.sample_ids().map(move |id| (request, id)))
+            .map(|(request, id)| {
+                let mut sequence = Sequence::new(request, id, run_seed);
                 let arrive = |act| matches!(act, Act::Arrive { .. });
-                while let Some(taken) = deviations.take(request.uid, |_| true, arrive) {
+                while let Some(taken) = deviations.take(id, |_| true, arrive) {
                     if let Act::Arrive { steps } = taken.act {
                         sequence.arrival += u64::from(steps);
                         deviations.settle(taken, steps > 0);
@@ -94,25 +109,35 @@ impl Scheduler {
                 sequence
             })
             .collect();
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by_key(|&i| (sequences[i].arrival, i));
         Scheduler {
             block_size: world.block_size as usize,
             token_budget: world.token_budget.map_or(usize::MAX, |b| b as usize),
             prefix_cache: world.prefix_cache,
             granules,
             eos: eos.to_vec(),
+            text: None,
             sequences,
+            order: order.into(),
             pool: BlockPool::new(world.pool_blocks),
+            swap: SwapPool::new(world.swap_blocks),
             index: PrefixIndex::new(world.hash_bits),
             deviations,
             sentinels: SentinelCounts::default(),
-            reads: Vec::new(),
+            life: Vec::new(),
+            boundaries: BoundaryCounts::default(),
+            deeds: Vec::new(),
             boundary: 0,
+            flights: Vec::new(),
+            buckets: world.buckets.clone(),
+            poison: world.poison,
         }
     }
 
-    /// Whether every request is done.
+    /// Whether every request is done, and nothing is in flight.
     pub(super) fn is_done(&self) -> bool {
-        self.sequences.iter().all(Sequence::is_finished)
+        self.sequences.iter().all(Sequence::is_finished) && self.flights.is_empty()
     }
 
     /// Takes the decisions of the next boundary and returns the step, in row order. Empty if nothing may run yet.
@@ -131,34 +156,47 @@ impl Scheduler {
     }
 
     /// Indices of the sequences, oldest first.
-    pub(super) fn by_priority(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.sequences.len()).collect();
-        order.sort_by_key(|&i| (self.sequences[i].arrival, i));
-        order
+    pub(super) fn by_priority(&self) -> impl Iterator<Item = usize> + use<> {
+        let order = Arc::clone(&self.order);
+        (0..order.len()).map(move |at| order[at])
     }
 
     fn arrive(&mut self) {
-        for sequence in &mut self.sequences {
+        for i in 0..self.sequences.len() {
+            let sequence = &mut self.sequences[i];
             if sequence.state == State::Future && sequence.arrival <= self.boundary {
                 sequence.state = State::Waiting;
+                self.note(i, Event::Arrive);
             }
         }
     }
 
     /// Acts at the marks of a resident sequence, except `Cut`, which is asked for when its chunk is chosen.
     fn act_on(&mut self, i: usize) {
-        let sequence = &mut self.sequences[i];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+        let sequence = &self.sequences[i];
+        let (id, residency, computed) = (sequence.id, sequence.residency, self.launched(i));
         let due = |mark| is_computed(mark, residency, computed);
-        // A preemption leaves nothing for the other acts to act on, so it comes first.
-        let preempt = |act| matches!(act, Act::Preempt { .. });
-        if let Some(taken) = self.deviations.take(uid, due, preempt) {
-            self.preempt(i, self.boundary + taken.act.delay());
+        if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
+            self.abort(i);
             self.deviations.settle(taken, true);
             return;
         }
+        // A preemption leaves nothing for the other acts to act on, so it comes first.
+        let preempt = |act| matches!(act, Act::Preempt { .. });
+        while let Some(taken) = self.deviations.take(id, due, preempt) {
+            let offer_at = self.boundary + taken.act.delay();
+            if matches!(taken.act, Act::Preempt { kind: PreemptKind::Swap, .. }) {
+                if let Err(why) = self.swap_out(i, offer_at) {
+                    self.deviations.fail(taken, why);
+                    continue;
+                }
+            } else {
+                self.preempt(i, offer_at);
+            }
+            return self.deviations.settle(taken, true);
+        }
         let wanted = |act| matches!(act, Act::Stall { .. } | Act::Rank { .. } | Act::Victim);
-        while let Some(taken) = self.deviations.take(uid, due, wanted) {
+        while let Some(taken) = self.deviations.take(id, due, wanted) {
             let sequence = &mut self.sequences[i];
             match taken.act {
                 Act::Stall { steps } => {
@@ -197,28 +235,43 @@ impl Scheduler {
         sequence.state = State::Waiting;
         sequence.offer_at = offer_at;
         sequence.computed = 0;
+        sequence.is_decoding = false;
         sequence.indexed = 0;
         sequence.row = None;
+        self.note(i, Event::PreemptRecompute);
     }
 
     /// Gives back the blocks, tail first so that the tail of a prefix is evicted before its head, after asking for
     /// one more look at what they hold.
-    fn release(&mut self, i: usize) {
+    pub(super) fn release(&mut self, i: usize) {
         let sequence = &mut self.sequences[i];
         let blocks = std::mem::take(&mut sequence.blocks);
         if blocks.windows(2).any(|pair| pair[1] != pair[0] + 1) {
             self.sentinels.hit(Sentinel::FragmentedTable);
         }
-        for &block in blocks.iter().rev() {
-            self.pool.release(block, self.index.contains(block));
-        }
-        self.reads.push(KvRead {
-            uid: sequence.uid,
+        sequence.forked = false;
+        self.deeds.push(Deed::Read(KvRead {
+            id: sequence.id,
             residency: sequence.residency,
             moment: KvMoment::Released,
-            blocks,
+            blocks: blocks.clone(),
             positions: sequence.computed,
-        });
+        }));
+        // What is still to be written must not be handed out before: the flight keeps the references.
+        if !self.leave_flight(i) {
+            self.free_blocks(&blocks);
+        }
+    }
+
+    /// Drops a reference of each block, the last one first.
+    pub(super) fn free_blocks(&mut self, blocks: &[BlockId]) {
+        for &block in blocks.iter().rev() {
+            let references = self.pool.references(block) as usize;
+            self.boundaries.near(Boundary::References, references, 2);
+            if self.pool.release(block, self.index.contains(block)) && self.poison {
+                self.deeds.push(Deed::Poison(block));
+            }
+        }
     }
 
     /// Chooses chunks and finds blocks for them, oldest first.
@@ -230,7 +283,13 @@ impl Scheduler {
             if sequence.state != State::Running || sequence.step_at > self.boundary || budget == 0 {
                 continue;
             }
+            if self.is_in_flight(i) {
+                continue;
+            }
             let (start, remaining) = (sequence.computed, sequence.remaining());
+            if budget < usize::MAX {
+                self.boundaries.near(Boundary::BudgetRoom, budget, remaining);
+            }
             let Chunk { len, default, cut } = self.chunk(i, remaining.min(budget));
             let has_room = self.make_room(i, start + len, &step);
             match cut {
@@ -248,7 +307,10 @@ impl Scheduler {
             }
             self.note_cut(start + len, len < remaining);
             budget -= len;
-            step.push(Slice { index: i, start, len });
+            let slice = Slice { index: i, start, len };
+            if !self.take_off(&slice) {
+                step.push(slice);
+            }
         }
         step
     }
@@ -256,9 +318,9 @@ impl Scheduler {
     /// The next chunk: the default, unless the schedule cuts it.
     fn chunk(&mut self, i: usize, default: usize) -> Chunk {
         let sequence = &self.sequences[i];
-        let (uid, residency, computed) = (sequence.uid, sequence.residency, sequence.computed);
+        let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
         let due = |mark| is_computed(mark, residency, computed);
-        let taken = self.deviations.take(uid, due, |act| matches!(act, Act::Cut { .. }));
+        let taken = self.deviations.take(id, due, |act| matches!(act, Act::Cut { .. }));
         let len = match taken.map(|taken| taken.act) {
             Some(Act::Cut { tokens }) => default.min(tokens as usize).max(1),
             _ => default,
@@ -282,20 +344,24 @@ impl Scheduler {
         }
     }
 
-    /// Allocates blocks so that sequence `i` holds `positions`. Victims make room: whom the schedule prefers, else the
-    /// youngest. Returns false if the sequence itself had to go.
+    /// Allocates blocks so that sequence `i` holds `positions` and writes to no block that others use. Victims make room:
+    /// whom the schedule prefers, else the youngest. Returns false if the sequence itself had to go.
     fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
         let wanted = positions.div_ceil(self.block_size);
-        while self.sequences[i].blocks.len() < wanted {
-            match self.pool.allocate() {
-                Some((block, origin)) => {
-                    if origin == Origin::Evicted {
-                        self.index.remove(block);
-                        self.sentinels.hit(Sentinel::Evict);
-                    }
-                    self.sequences[i].blocks.push(block);
-                }
-                None => {
+        let missing = wanted.saturating_sub(self.sequences[i].blocks.len());
+        if missing > 0 {
+            self.boundaries.near(Boundary::GrowthRoom, self.pool.available(), missing);
+        }
+        loop {
+            // Asked again after each victim: it may have been the one that the block was shared with.
+            let shared = self.shared_write(i);
+            if shared.is_none() && self.sequences[i].blocks.len() >= wanted {
+                break;
+            }
+            match (self.hand_out(i), shared) {
+                (Some(block), Some(at)) => self.copy_on_write(i, at, block),
+                (Some(block), None) => self.sequences[i].blocks.push(block),
+                (None, _) => {
                     let victim = self.victim(step);
                     self.sentinels.hit(Sentinel::PreemptForRoom);
                     self.preempt(victim, self.boundary + 1);
@@ -305,14 +371,45 @@ impl Scheduler {
                 }
             }
         }
+        self.claim_write(i);
         true
+    }
+
+    /// A block for sequence `i`, with one reference: the first that is free, unless the schedule places it elsewhere.
+    pub(super) fn hand_out(&mut self, i: usize) -> Option<BlockId> {
+        if self.pool.available() == 0 {
+            return None;
+        }
+        let sequence = &self.sequences[i];
+        let (id, residency, offers) = (sequence.id, sequence.residency, sequence.offers);
+        let computed = sequence.computed;
+        let due =
+            |mark| mark == Mark::Offer { n: offers } || is_computed(mark, residency, computed);
+        let taken = self.deviations.take(id, due, |act| matches!(act, Act::Place { .. }));
+        let wanted = match taken.map(|taken| taken.act) {
+            Some(Act::Place { nth }) => nth as usize,
+            _ => 0,
+        };
+        let Allocated { block, origin, nth } = self.pool.allocate(wanted)?;
+        if nth > 0 {
+            self.sentinels.hit(Sentinel::Placed);
+        }
+        if let Some(taken) = taken {
+            self.deviations.settle(taken, nth > 0);
+        }
+        if origin == Origin::Evicted {
+            self.index.remove(block);
+            self.sentinels.hit(Sentinel::Evict);
+            self.note(i, Event::Evict);
+        }
+        self.deeds.push(Deed::HandOut { block, used: origin == Origin::Evicted });
+        Some(block)
     }
 
     /// Who makes room. Sequences that already have their place in the step are safe.
     fn victim(&mut self, step: &[Slice]) -> usize {
         let candidates: Vec<usize> = self
             .by_priority()
-            .into_iter()
             .filter(|&i| self.sequences[i].state == State::Running)
             .filter(|&i| step.iter().all(|slice| slice.index != i))
             .collect();
@@ -353,6 +450,7 @@ impl Scheduler {
             }
             row += slice.len;
         }
+        self.boundaries.near(Boundary::StepSequences, ordered.len(), 1);
         if ordered.len() > 1 {
             self.sentinels.hit(Sentinel::SharedStep);
         }
@@ -361,9 +459,13 @@ impl Scheduler {
 
     /// Nothing could run: moves to the next boundary at which something can. Boundaries in between would decide nothing.
     pub(super) fn skip_idle(&mut self) {
+        // While something is in flight, its request passes marks.
+        if !self.flights.is_empty() {
+            return;
+        }
         let next = |sequence: &Sequence| match sequence.state {
             State::Future => Some(sequence.arrival),
-            State::Waiting => Some(sequence.offer_at),
+            State::Waiting | State::Swapped => Some(sequence.offer_at),
             State::Running => Some(sequence.step_at),
             State::Finished(_) => None,
         };
@@ -386,30 +488,48 @@ impl Scheduler {
         let mut drawn = drawn.iter();
         for slice in step {
             let draws = self.draws(slice);
-            self.sequences[slice.index].computed += slice.len;
+            let sequence = &mut self.sequences[slice.index];
+            sequence.computed += slice.len;
+            let event = if sequence.is_decoding { Event::Decode } else { Event::Chunk };
+            sequence.is_decoding = draws;
+            self.note(slice.index, event);
+            self.note_ends(event, slice.start, slice.start + slice.len);
             self.publish(slice.index);
             if !draws {
                 continue;
             }
             let token = *drawn.next().expect("one draw a finished chunk");
-            let sequence = &mut self.sequences[slice.index];
             let finish = match token {
                 None => Some(Finish::Undecided),
-                Some(token) => {
-                    sequence.tokens.push(token);
-                    if self.eos.contains(&token) && !sequence.ignore_eos {
-                        Some(Finish::Eos)
-                    } else if sequence.output().len() == sequence.max_tokens {
-                        Some(Finish::Length)
-                    } else {
-                        None
-                    }
-                }
+                Some(token) => self.take_token(slice.index, token),
             };
             if let Some(finish) = finish {
                 self.release(slice.index);
                 self.sequences[slice.index].state = State::Finished(finish);
+                match finish {
+                    Finish::Eos => self.note(slice.index, Event::FinishEos),
+                    Finish::Stop => self.note(slice.index, Event::FinishStop),
+                    Finish::Length => self.note(slice.index, Event::FinishLength),
+                    // Nothing was drawn: no event of the table. Aborted: not here.
+                    Finish::Undecided | Finish::Aborted => {}
+                }
             }
+        }
+    }
+
+    /// Counts where a computed chunk began and ended.
+    fn note_ends(&mut self, event: Event, start: usize, end: usize) {
+        use Boundary::{ChunkBlock, ChunkSplit, ChunkTile, DecodeBlock, DecodeSplit, DecodeTile};
+        let Granules { tile, split, .. } = self.granules;
+        let kinds = match event {
+            Event::Decode => [DecodeBlock, DecodeTile, DecodeSplit],
+            _ => [ChunkBlock, ChunkTile, ChunkSplit],
+        };
+        for (boundary, granule) in kinds.into_iter().zip([self.block_size, tile, split]) {
+            self.boundaries.near_multiple(boundary, end, granule);
+        }
+        if event == Event::Chunk && start > 0 {
+            self.boundaries.near_multiple(Boundary::StartTile, start, tile);
         }
     }
 
@@ -419,21 +539,34 @@ impl Scheduler {
             return;
         }
         let sequence = &mut self.sequences[i];
+        let mut is_new = false;
         while (sequence.indexed + 1) * self.block_size <= sequence.computed {
             let prefix = &sequence.tokens[..(sequence.indexed + 1) * self.block_size];
-            self.index.publish(prefix, self.block_size, sequence.blocks[sequence.indexed]);
+            is_new |= self.index.publish(
+                sequence.namespace,
+                prefix,
+                self.block_size,
+                sequence.blocks[sequence.indexed],
+            );
+            if sequence.evicted.remove(&sequence.indexed) {
+                self.sentinels.hit(Sentinel::EvictReread);
+            }
             sequence.indexed += 1;
+        }
+        if is_new {
+            self.note(i, Event::Publish);
         }
     }
 
     /// Checks that no reference was leaked; called when every request is done.
     pub(super) fn check_idle(&self) -> Result<(), String> {
-        self.pool.check_idle()
+        self.pool.check_idle()?;
+        self.swap.check_idle()
     }
 }
 
 /// Whether a mark is reached by a resident sequence.
-fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
+pub(super) fn is_computed(mark: Mark, in_residency: u32, computed: usize) -> bool {
     matches!(mark, Mark::Computed { residency, tokens }
         if residency == in_residency && computed >= tokens as usize)
 }

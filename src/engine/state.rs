@@ -2,6 +2,7 @@
 
 use crate::record::{Finish, TrajectoryHasher};
 
+use super::flights::Flight;
 use super::scheduler::Scheduler;
 use super::sequence::State;
 
@@ -19,9 +20,13 @@ impl Scheduler {
                 State::Finished(Finish::Eos) => 3,
                 State::Finished(Finish::Length) => 4,
                 State::Finished(Finish::Undecided) => 5,
+                State::Finished(Finish::Aborted) => 6,
+                State::Swapped => 7,
+                State::Finished(Finish::Stop) => 8,
             };
             let numbers = [
-                sequence.uid,
+                sequence.id.uid,
+                sequence.id.sample.into(),
                 state,
                 sequence.computed as u64,
                 sequence.indexed as u64,
@@ -36,18 +41,32 @@ impl Scheduler {
                 sequence.row.map_or(u64::MAX, |r| r as u64),
                 sequence.key[0].into(),
                 sequence.key[1].into(),
+                sequence.namespace.into(),
+                sequence.forked.into(),
             ];
             hasher.list(numbers.into_iter());
-            hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
-            hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
+            hasher.list(sequence.blocks.iter().copied());
+            hasher.list(sequence.slots.iter().copied());
+            hasher.list(sequence.evicted.iter().map(|j| *j as u64));
+            hasher.list(sequence.tokens.iter().copied());
+            hasher.list(sequence.text.iter().copied());
         }
-        for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
-            hasher.tag(tag);
-            hasher.list(list.into_iter());
+        self.pool.hash_into(hasher);
+        hasher.tag("swap");
+        hasher.list(self.swap.free());
+        hasher.tag("flights");
+        for flight in &self.flights {
+            let Flight { slice, blocks, lands_at, left } = flight;
+            let sequence = &self.sequences[slice.index];
+            let (start, len) = (slice.start as u64, slice.len as u64);
+            hasher.list(
+                [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
+                    .into_iter(),
+            );
+            hasher.list(blocks.iter().copied());
         }
-        hasher.tag("index");
-        hasher.list(self.index.state().into_iter());
+        self.index.hash_into(hasher);
         hasher.tag("intents");
-        hasher.list(self.deviations.state().into_iter());
+        hasher.list(self.deviations.state());
     }
 }

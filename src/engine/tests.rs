@@ -1,6 +1,5 @@
 //! The engine's scheduling on `tiny`, decision by decision.
 
-use crate::contract::sampler::SamplerParams;
 use crate::contract::{MatrixUnit, Mode};
 use crate::device::host::Host;
 use crate::record::{Finish, Inert, KvMoment, Run, Sentinel};
@@ -10,6 +9,10 @@ use crate::workload::{Request, Workload};
 use crate::world::World;
 
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
+
+mod decisions;
+mod leaving;
+mod samples;
 
 struct Bench {
     model: DeviceModel<Host>,
@@ -31,19 +34,16 @@ fn bench(pool_blocks: u32) -> Bench {
         token_budget: None,
         prefix_cache: true,
         hash_bits: 64,
+        swap_blocks: 0,
+        buckets: Vec::new(),
+        poison: false,
     };
     Bench { model: device, world }
 }
 
 fn request(uid: u64, prompt: impl IntoIterator<Item = u32>, max_tokens: u32) -> Request {
-    Request {
-        uid,
-        prompt: prompt.into_iter().collect(),
-        max_tokens,
-        sampling: SamplerParams::default(),
-        seed: None,
-        ignore_eos: true,
-    }
+    let prompt: Vec<u32> = prompt.into_iter().collect();
+    Request { ignore_eos: true, ..Request::new(uid, prompt, max_tokens) }
 }
 
 fn computed(residency: u32, tokens: u32) -> Mark {
@@ -55,14 +55,15 @@ const PREEMPT: Act = Act::Preempt { kind: PreemptKind::Recompute, away: 0 };
 impl Bench {
     fn run(&self, requests: &[Request], intents: &[(u64, Mark, Act)]) -> Result<Run, EngineError> {
         let workload = Workload { requests: requests.to_vec() };
-        let intents = intents.iter().map(|&(uid, mark, act)| Intent { uid, mark, act }).collect();
+        let intents =
+            intents.iter().map(|&(uid, mark, act)| Intent { uid, sample: 0, mark, act }).collect();
         execute(&self.model, &self.world, &workload, &Schedule { intents }, 5, None)
     }
 }
 
 /// Positions computed for a request, in order.
 fn positions(run: &Run, uid: u64) -> Vec<(u32, u32)> {
-    run.outputs[&uid].positions.iter().map(|p| (p.residency, p.position)).collect()
+    run.first(uid).unwrap().positions.iter().map(|p| (p.residency, p.position)).collect()
 }
 
 fn inert(run: &Run) -> Vec<Option<Inert>> {
@@ -73,7 +74,7 @@ fn inert(run: &Run) -> Vec<Option<Inert>> {
 fn the_smallest_request_takes_one_step_and_one_block() {
     let run = bench(1).run(&[request(1, [7], 1)], &[]).unwrap();
     assert_eq!(run.steps.len(), 1);
-    let output = &run.outputs[&1];
+    let output = &run.first(1).unwrap();
     assert_eq!((output.tokens.len(), output.finish), (1, Some(Finish::Length)));
     assert_eq!((output.rows_computed, output.kv_due), (1, 1));
     assert_eq!(output.kv[0].layers.len(), 2);
@@ -132,7 +133,9 @@ fn a_preempted_request_computes_again_what_the_cache_does_not_hold() {
     assert_eq!(positions(&run, 1), expected);
     assert_eq!(run.sentinels.get(Sentinel::HitTokensSaved), 1);
     assert_eq!(run.sentinels.get(Sentinel::ScoredInPrefill), 2);
-    let attached: Vec<u32> = run.outputs[&1]
+    let attached: Vec<u32> = run
+        .first(1)
+        .unwrap()
         .kv
         .iter()
         .filter(|kv| kv.moment == KvMoment::Attached)
@@ -175,7 +178,7 @@ fn a_prefix_of_exactly_one_block_is_shared_while_its_owner_runs() {
         let length = prompt.len();
         let intents = [(2, Mark::Start, Act::Arrive { steps: 2 })];
         let run = bench(16).run(&[first.clone(), request(2, prompt, 2)], &intents).unwrap();
-        assert_eq!(run.outputs[&2].rows_computed as usize, length + 1 - saved, "{length}");
+        assert_eq!(run.first(2).unwrap().rows_computed as usize, length + 1 - saved, "{length}");
         assert_eq!(run.sentinels.get(Sentinel::BlockShared), u64::from(saved > 0));
     }
 }
@@ -210,7 +213,7 @@ fn pool_pressure_takes_the_youngest_unless_the_schedule_prefers_another() {
     let evicted = |run: &Run| -> Vec<u64> {
         let outputs = run.outputs.iter();
         let again = outputs.filter(|(_, o)| o.positions.iter().any(|p| p.residency > 1));
-        again.map(|(uid, _)| *uid).collect()
+        again.map(|(id, _)| id.uid).collect()
     };
     let default = bench(4).run(&requests, &[]).unwrap();
     assert!(default.sentinels.get(Sentinel::PreemptForRoom) > 0);
@@ -262,7 +265,10 @@ fn a_storm_in_the_smallest_pool_finishes() {
     let run = bench(3).run(&requests, &intents).unwrap();
     let workload = Workload { requests };
     let schedule = Schedule {
-        intents: intents.iter().map(|&(uid, mark, act)| Intent { uid, mark, act }).collect(),
+        intents: intents
+            .iter()
+            .map(|&(uid, mark, act)| Intent { uid, sample: 0, mark, act })
+            .collect(),
     };
     assert!((run.trajectory.boundaries.len() as u64) < boundary_bound(&workload, &schedule));
     assert!(run.outputs.values().all(|o| o.tokens.len() == 5));
@@ -283,7 +289,7 @@ fn without_a_prefix_cache_nothing_is_attached() {
     b.world.prefix_cache = false;
     let run = b.run(&[request(1, 0..9, 4)], &[(1, computed(1, 10), PREEMPT)]).unwrap();
     assert_eq!(run.sentinels.get(Sentinel::HitTokensSaved), 0);
-    assert_eq!(run.outputs[&1].rows_computed, 10 + 12);
+    assert_eq!(run.first(1).unwrap().rows_computed, 10 + 12);
 }
 
 #[test]
@@ -295,6 +301,42 @@ fn the_same_inputs_give_the_same_run_and_another_seed_other_draws() {
     let run =
         |seed| execute(&b.model, &b.world, &workload, &Schedule::default(), seed, None).unwrap();
     assert_eq!(run(1), run(1));
-    assert_ne!(run(1).outputs[&1].tokens, run(2).outputs[&1].tokens);
+    assert_ne!(run(1).first(1).unwrap().tokens, run(2).first(1).unwrap().tokens);
     assert_ne!(run(1).trajectory.hash(), run(2).trajectory.hash());
+}
+
+/// The events of a sequence, by name.
+fn life(run: &Run, uid: u64) -> Vec<&'static str> {
+    run.life.iter().filter(|e| e.id.uid == uid).map(|e| e.event.name()).collect()
+}
+
+#[test]
+fn lifecycle_events_come_in_the_order_in_which_they_happen() {
+    let cuts = [
+        (1, Mark::Offer { n: 1 }, Act::Hold { steps: 1 }),
+        (1, computed(1, 0), Act::Cut { tokens: 3 }),
+        (1, computed(1, 9), PREEMPT),
+    ];
+    let run = bench(8).run(&[request(1, 0..9, 2)], &cuts).unwrap();
+    let expected = [
+        "arrive",
+        "admit_refused",
+        "admit",
+        "chunk",
+        "chunk",
+        "publish",
+        "preempt_recompute",
+        "resume",
+        "cache_hit",
+        "chunk",
+        "finish_length",
+    ];
+    assert_eq!(life(&run, 1), expected);
+    let table = crate::lifecycle::transitions();
+    let mut from = crate::lifecycle::State::Absent;
+    for e in &run.life {
+        let t = crate::lifecycle::Transition { from, event: e.event, to: e.state };
+        assert!(table.contains(&t), "{t}");
+        from = e.state;
+    }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
+use crate::coverage;
 use crate::relation::{Executions, Judgement, Relation, compare};
 use crate::strategy::{Cases, Space, cases};
-use crate::subject::{Edges, Subject, SubjectError};
+use crate::subject::{Capabilities, Edges, Subject, SubjectError};
 
 use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
 use super::tally::{CaseResult, Tally, case_result};
@@ -110,7 +111,7 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         if self.failure.is_some() {
             Verdict::Broken
-        } else if self.vacuous() > 0 {
+        } else if self.vacuous() > 0 || !self.tally.exercised.undeclared().is_empty() {
             Verdict::Undecided
         } else {
             Verdict::Held
@@ -155,8 +156,13 @@ struct Folded {
 }
 
 impl Folded {
-    fn new(asked: &[Asked], edges: &Edges) -> Folded {
-        Folded { tally: Tally::new(asked, edges), failure: None, next: 0, waiting: BTreeMap::new() }
+    fn new(asked: &[Asked], edges: &Edges, capabilities: &Capabilities) -> Folded {
+        Folded {
+            tally: Tally::new(asked, edges, capabilities),
+            failure: None,
+            next: 0,
+            waiting: BTreeMap::new(),
+        }
     }
 
     fn add(&mut self, index: u64, judged: Judged) {
@@ -183,7 +189,7 @@ impl Campaign<'_> {
         let started = Instant::now();
         let cases = cases(self.space.clone());
         let Folded { mut tally, failure, .. } =
-            self.judge_all(&cases, &asked, progress, started)?;
+            self.judge_all(&cases, &asked, &capabilities, progress, started)?;
         let elapsed = started.elapsed();
         tally.settle(&capabilities);
         let failure = match failure {
@@ -201,13 +207,15 @@ impl Campaign<'_> {
         &self,
         cases: &Cases,
         asked: &[Asked],
+        capabilities: &Capabilities,
         progress: &(dyn Fn(Progress) + Sync),
         started: Instant,
     ) -> Result<Folded, SubjectError> {
         let next = AtomicU64::new(0);
         let failed_at = AtomicU64::new(u64::MAX);
-        let folded = Mutex::new(Folded::new(asked, &self.subject.edges()));
+        let folded = Mutex::new(Folded::new(asked, &self.subject.edges(), capabilities));
         let error = Mutex::new(None);
+        let folder = coverage::Folder::new();
         let work = || {
             loop {
                 // Out of time: stop before taking a number, so that the cases done have no gap.
@@ -218,7 +226,7 @@ impl Campaign<'_> {
                 if index >= self.cases || index > failed_at.load(Ordering::Relaxed) {
                     return;
                 }
-                match self.judge(cases, asked, index) {
+                match self.judge(cases, asked, &folder, index) {
                     Ok(judged) => {
                         if judged.broken.is_some() {
                             failed_at.fetch_min(index, Ordering::Relaxed);
@@ -250,9 +258,18 @@ impl Campaign<'_> {
         }
     }
 
-    fn judge(&self, cases: &Cases, asked: &[Asked], index: u64) -> Result<Judged, SubjectError> {
-        let case = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
-        let prompts: Vec<usize> = case.workload.requests.iter().map(|r| r.prompt.len()).collect();
+    fn judge(
+        &self,
+        cases: &Cases,
+        asked: &[Asked],
+        folder: &coverage::Folder,
+        index: u64,
+    ) -> Result<Judged, SubjectError> {
+        let drawn = cases.nth(self.seed, index);
+        let case = proptest::strategy::ValueTree::current(&drawn);
+        let requests = case.workload.requests.iter().zip(case.workload.lengths());
+        let prompts: Vec<usize> =
+            requests.flat_map(|(r, lengths)| r.sample_ids().map(move |_| lengths.prompt)).collect();
         let edges = self.subject.edges();
         let mut executions =
             match Executions::new(self.subject, &case, self.wants_fresh_process(index)) {
@@ -284,6 +301,7 @@ impl Campaign<'_> {
             judgements.push(Some(judgement));
         }
         let mut result = case_result(executions.run(), &prompts, &edges);
+        result.covered = Some(folder.fold(executions.run(), drawn.features(), drawn.targets()));
         result.judgements = judgements;
         result.forwards = executions.forwards();
         result.fresh_processes = executions.fresh_processes();

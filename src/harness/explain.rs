@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::case::Case;
 use crate::record::{Capture, Run};
-use crate::relation::{Divergence, Observable};
+use crate::relation::{Divergence, Observable, resolve};
 use crate::schedule::Schedule;
 use crate::subject::{Subject, guard};
 
@@ -14,11 +14,11 @@ pub fn explain(subject: &dyn Subject, case: &Case, divergence: &Divergence) -> O
     if divergence.observable != Observable::Logits {
         return None;
     }
-    let capture = Capture { uid: divergence.place.uid?, position: divergence.place.position? };
-    let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&capture.uid);
-    let Case { world, workload, schedule, seed } = case;
+    let capture = Capture { id: divergence.place.id?, position: divergence.place.position? };
+    let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&capture.id);
+    let Case { world, workload, schedule, seed } = &resolve(subject, case).ok()?;
     let got = execute(guard::execute(subject, world, workload, schedule, *seed, Some(capture)))?;
-    let alone = workload.alone(capture.uid);
+    let alone = workload.alone(capture.id);
     let empty = Schedule::default();
     let canonical = execute(guard::execute(subject, world, &alone, &empty, *seed, Some(capture)))?;
     let residency = divergence.place.residency?;

@@ -7,7 +7,8 @@ use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
 use crate::relation::SPREAD_CASES_MIN;
-use crate::schedule::{Act, ActKind, Intent, Mark};
+use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
+use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
 
@@ -27,7 +28,7 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests, {} log-probabilities",
             r.relation.id,
             r.cases,
             r.held,
@@ -36,7 +37,8 @@ pub fn table(report: &Report) -> String {
             r.missed.len(),
             r.compared.positions,
             r.compared.kv,
-            r.compared.sites
+            r.compared.sites,
+            r.compared.scores
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");
@@ -61,6 +63,9 @@ pub fn table(report: &Report) -> String {
     if !tally.inert.is_empty() {
         let inert: Vec<String> = tally.inert.iter().map(|(why, n)| format!("{why} {n}")).collect();
         let _ = writeln!(out, "  inert: {}", inert.join(", "));
+    }
+    if tally.exercised.is_reported() {
+        let _ = write!(out, "\ncoverage (hit / feasible)\n{}", tally.exercised.shares().table());
     }
     if !tally.minima_are_due() {
         let _ = writeln!(
@@ -151,7 +156,7 @@ pub fn describe(case: &Case) -> String {
     let w = &case.world;
     let _ = writeln!(
         out,
-        "world: {} {}{}, blocks of {}, pool {}{}{}{}",
+        "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
         if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
@@ -160,16 +165,25 @@ pub fn describe(case: &Case) -> String {
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),
         if w.prefix_cache { "" } else { ", no prefix cache" },
         if w.hash_bits == 64 { String::new() } else { format!(", {} hash bits", w.hash_bits) },
+        if w.swap_blocks == 0 { String::new() } else { format!(", swap pool {}", w.swap_blocks) },
+        if w.buckets.is_empty() { String::new() } else { format!(", buckets {:?}", w.buckets) },
+        if w.poison { ", poison" } else { "" },
     );
     const SHOWN_MAX: usize = 40;
     for r in case.workload.requests.iter().take(SHOWN_MAX) {
         let kind = if r.sampling.is_greedy() { "greedy" } else { "sampled" };
         let _ = writeln!(
             out,
-            "  request {}: prompt {}, generates {}, {kind}",
+            "  request {}: prompt {}, generates {}, {kind}{}{}",
             r.uid,
-            short(&r.prompt),
-            r.max_tokens
+            prompt_text(&r.prompt),
+            r.max_tokens,
+            match (r.first_sample, r.samples) {
+                (0, 1) => String::new(),
+                (first, 1) => format!(", sample {first}"),
+                (first, n) => format!(", samples {first} to {}", first + n - 1),
+            },
+            if r.namespace == 0 { String::new() } else { format!(", namespace {}", r.namespace) },
         );
         for intent in case.schedule.intents.iter().filter(|i| i.uid == r.uid).take(SHOWN_MAX) {
             let _ = writeln!(out, "    {}", intent_text(intent));
@@ -179,6 +193,20 @@ pub fn describe(case: &Case) -> String {
         let _ = writeln!(out, "  and {} more", case.workload.requests.len() - SHOWN_MAX);
     }
     out
+}
+
+fn prompt_text(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Tokens(tokens) => short(tokens),
+        Prompt::Continue(c) => {
+            format!(
+                "of request {}, up to {} tokens that it generates, {}",
+                c.of,
+                c.upto,
+                short(&c.then)
+            )
+        }
+    }
 }
 
 fn short(tokens: &[u32]) -> String {
@@ -197,6 +225,10 @@ fn intent_text(intent: &Intent) -> String {
             format!("at {tokens} tokens of residency {residency}")
         }
     };
+    let mark = match intent.sample {
+        0 => mark,
+        sample => format!("sample {sample} {mark}"),
+    };
     let act = match intent.act {
         Act::Arrive { steps } => format!("arrive {steps} boundaries later"),
         Act::Hold { steps } => format!("refuse admission for {steps} boundaries"),
@@ -205,8 +237,19 @@ fn intent_text(intent: &Intent) -> String {
         Act::Stall { steps } => format!("leave out of {steps} steps"),
         Act::Rank { to } => format!("move to place {to} of the step"),
         Act::Cut { tokens } => format!("cut the chunk to {tokens} tokens"),
-        Act::Preempt { away, .. } => format!("preempt and recompute, away for {away} boundaries"),
+        Act::Preempt { kind: PreemptKind::Recompute, away } => {
+            format!("preempt and recompute, away for {away} boundaries")
+        }
+        Act::Preempt { kind: PreemptKind::Swap, away } => {
+            format!("preempt and swap, away for {away} boundaries")
+        }
+        Act::Fork => "attach the blocks of another sample".into(),
+        Act::Abort => "abort".into(),
         Act::Victim => "be the next victim".into(),
+        Act::Place { nth } => format!("take free block {nth} next"),
+        Act::Evict { block } => format!("evict its own block {block} from the cache"),
+        Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
+        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::case::{CASE_SCHEMA, Case, CaseError, CaseFile, Observed};
 use crate::env::{Environment, Tool};
 use crate::record::Run;
-use crate::relation::Divergence;
+use crate::relation::{Divergence, resolve};
 use crate::subject::{Subject, guard};
 
 use super::campaign::Failure;
@@ -41,7 +41,8 @@ pub fn write(
 
 /// The case's run, if it comes to its end.
 pub fn run_of(subject: &dyn Subject, case: &Case) -> Option<Run> {
-    guard::execute(subject, &case.world, &case.workload, &case.schedule, case.seed, None).ok()
+    let Case { world, workload, schedule, seed } = &resolve(subject, case).ok()?;
+    guard::execute(subject, world, workload, schedule, *seed, None).ok()
 }
 
 /// A case file. `certificate` is (minimal, checks).

@@ -4,8 +4,9 @@ use proptest::strategy::ValueTree;
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
-use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, compare};
-use crate::strategy::{CaseTree, reduce};
+use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, compare, resolve};
+use crate::strategy::CaseTree;
+use crate::strategy::reduce::{self, Frozen};
 use crate::subject::{Subject, SubjectError};
 
 /// Limits of a shrink. Reaching one ends it early; the result then says that it is not minimal.
@@ -86,7 +87,7 @@ pub fn shrink(
 
     let mut best = (case.clone(), divergence.clone());
     'joint: loop {
-        let mut tree = CaseTree::new(best.0.clone());
+        let mut tree = CaseTree::new(best.0.clone()).with_frozen(search.frozen(&best.0));
         let mut more = tree.simplify();
         while more {
             if spent(&search) {
@@ -110,7 +111,7 @@ pub fn shrink(
         // The certificate: every single reduction once more, from fresh state.
         let executions = search.executions;
         let mut checks = 0;
-        for single in reduce::singles(&best.0) {
+        for single in reduce::singles(&best.0, &search.frozen(&best.0)) {
             if single.validate().is_err() {
                 continue;
             }
@@ -144,6 +145,20 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
+    /// The prompts of the case's continuations.
+    fn frozen(&self, case: &Case) -> Frozen {
+        if !case.workload.has_continuations() {
+            return Frozen::new();
+        }
+        // What can't be resolved can't be frozen; the requests that others continue are then kept.
+        let Ok(resolved) = resolve(self.subject, case) else { return Frozen::new() };
+        let requests = case.workload.requests.iter().zip(resolved.workload.requests);
+        requests
+            .filter(|(r, _)| r.prompt.continuation().is_some())
+            .map(|(r, resolved)| (r.uid, resolved.prompt.own_tokens().to_vec()))
+            .collect()
+    }
+
     fn fails(&mut self, case: &Case) -> Option<Divergence> {
         self.executions += 1;
         // A candidate that is not executable is no failure of the engine.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::coverage;
 use crate::record::{Inert, Run, SENTINELS, SentinelCounts};
 use crate::relation::{Compared, Judgement, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread};
 use crate::schedule::ActKind;
@@ -22,6 +23,8 @@ pub(super) struct CaseResult {
     pub(super) tokens: u64,
     pub(super) forwards: u64,
     pub(super) fresh_processes: u64,
+    /// What its run covered; `None` if there was no run.
+    pub(super) covered: Option<coverage::RunCoverage>,
 }
 
 /// Per-case figures of a run.
@@ -49,6 +52,7 @@ pub(super) fn case_result(run: &Run, prompts: &[usize], edges: &Edges) -> CaseRe
         tokens: run.distinct_tokens(prompts.iter().copied()),
         forwards: 0,
         fresh_processes: 0,
+        covered: None,
     }
 }
 
@@ -58,6 +62,9 @@ fn inert_name(why: Inert) -> &'static str {
         Inert::WrongMark => "wrong mark",
         Inert::NoSuchRequest => "no such request",
         Inert::SameAsDefault => "same as the default",
+        Inert::NoSwapRoom => "no room to swap to",
+        Inert::NothingToSwap => "nothing to swap",
+        Inert::NoSibling => "nobody to fork from",
         Inert::NeverAsked => "never asked for",
         Inert::Overtaken => "overtaken",
     }
@@ -137,6 +144,8 @@ pub struct Tally {
     pub relations: Vec<RelationTally>,
     /// In how many cases mechanisms fired, judged or not.
     pub coverage: Coverage,
+    /// What was exercised, against what can be.
+    pub exercised: coverage::Coverage,
     /// How often each sentinel fired.
     pub sentinels: SentinelCounts,
     /// (fired, all) by act, in the order of [`ActKind::ALL`].
@@ -155,6 +164,7 @@ impl Tally {
     pub(super) fn new(
         relations: &[(&'static Relation, Option<&'static str>)],
         edges: &Edges,
+        capabilities: &Capabilities,
     ) -> Tally {
         Tally {
             cases: 0,
@@ -174,6 +184,7 @@ impl Tally {
                 })
                 .collect(),
             coverage: Coverage::new(edges),
+            exercised: coverage::Coverage::new(capabilities),
             sentinels: SentinelCounts::default(),
             acts: [(0, 0); ActKind::ALL.len()],
             inert: BTreeMap::new(),
@@ -190,6 +201,9 @@ impl Tally {
         self.forwards += case.forwards;
         self.sentinels.merge(&case.sentinels);
         self.coverage.add(case);
+        if let Some(covered) = &case.covered {
+            self.exercised.add(covered);
+        }
         for (sum, one) in self.acts.iter_mut().zip(&case.acts) {
             sum.0 += one.0;
             sum.1 += one.1;
@@ -209,6 +223,7 @@ impl Tally {
                     tally.compared.positions += compared.positions;
                     tally.compared.kv += compared.kv;
                     tally.compared.sites += compared.sites;
+                    tally.compared.scores += compared.scores;
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,

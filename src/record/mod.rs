@@ -1,15 +1,20 @@
 //! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
 
+pub mod boundary;
+pub mod life;
 pub mod sentinel;
 pub mod sites;
 pub mod trajectory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Intent;
+use crate::workload::SampleId;
 
+pub use boundary::{BOUNDARIES, Boundary, BoundaryCounts};
+pub use life::LifeEvent;
 pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
 
@@ -21,8 +26,12 @@ pub enum Finish {
     Eos,
     /// `max_tokens` tokens were generated.
     Length,
+    /// A stop token was drawn, or a stop string came to its end.
+    Stop,
     /// A logit was not finite, so nothing may be drawn from it.
     Undecided,
+    /// The schedule ended it.
+    Aborted,
 }
 
 /// Digests of one position's stored K and V in one layer (docs/contract.md section 13).
@@ -53,6 +62,10 @@ pub struct PositionBits {
 pub enum KvMoment {
     /// When its block was attached from the prefix cache.
     Attached,
+    /// When its block was attached from another sample of its request.
+    Forked,
+    /// When it had come back from host memory.
+    SwappedIn,
     /// When the request finished or lost its residency.
     Released,
 }
@@ -70,6 +83,21 @@ pub struct KvBits {
     pub layers: Vec<KvDigest>,
 }
 
+/// The log-probability of a token, each time that the row before it was computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenScore {
+    /// Residency in which the row was computed, from 1.
+    pub residency: u32,
+    /// Position of the token.
+    pub position: u32,
+    /// The token.
+    pub token: u32,
+    /// Bits of its f32 log-probability; every NaN as 0x7fffffff.
+    pub logprob: u32,
+    /// The best tokens, best first, with the bits of theirs.
+    pub top: Vec<(u32, u32)>,
+}
+
 /// A logits row asked for by a [`Capture`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedRow {
@@ -82,19 +110,23 @@ pub struct CapturedRow {
 /// Which logits to keep in full, for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Request.
-    pub uid: u64,
+    /// Sample of a request.
+    pub id: SampleId,
     /// Position.
     pub position: u32,
 }
 
-/// All that was observed of one request.
+/// All that was observed of one sample of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// Generated tokens.
     pub tokens: Vec<u32>,
+    /// Bytes of the generated text, up to a stop string; empty for a model whose tokens have no bytes of their own.
+    pub text: Vec<u8>,
     /// Why it stopped; `None` if it never did.
     pub finish: Option<Finish>,
+    /// Log-probabilities that were asked for, in the order of computation.
+    pub scores: Vec<TokenScore>,
     /// Logits at every computed position, in the order of computation.
     pub positions: Vec<PositionBits>,
     /// K and V, cached positions included.
@@ -107,6 +139,9 @@ pub struct Output {
     pub shared_steps: u64,
     /// Captured logits.
     pub captured: Vec<CapturedRow>,
+    /// Namespaces of the requests that wrote the K and V which it attached; see
+    /// [`Sentinel::NamespaceKeptApart`].
+    pub writers: BTreeSet<u32>,
 }
 
 /// What became of an intent.
@@ -133,6 +168,12 @@ pub enum Inert {
     NeverAsked,
     /// Reached, but another act at the same decision made it void.
     Overtaken,
+    /// A swap found no room in host memory.
+    NoSwapRoom,
+    /// A swap found nothing computed.
+    NothingToSwap,
+    /// A fork found no resident sample of the request with something to share.
+    NoSibling,
 }
 
 /// What the step launched.
@@ -147,14 +188,18 @@ pub struct StepShape {
 /// A finished execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// By uid.
-    pub outputs: BTreeMap<u64, Output>,
+    /// By sample of a request.
+    pub outputs: BTreeMap<SampleId, Output>,
     /// Shapes of the steps that launched work, in order.
     pub steps: Vec<StepShape>,
     /// One chained hash a step boundary.
     pub trajectory: Trajectory,
     /// Counters of the mechanisms.
     pub sentinels: SentinelCounts,
+    /// Lifecycle events of all sequences, in the order in which they happened.
+    pub life: Vec<LifeEvent>,
+    /// Counts of the boundary predicates.
+    pub boundaries: BoundaryCounts,
     /// One outcome an intent, in the schedule's order.
     pub intents: Vec<IntentOutcome>,
 }
@@ -165,7 +210,12 @@ impl Run {
         self.outputs.values().map(|o| o.rows_computed).sum()
     }
 
-    /// Tokens that belong to the requests: each position counted once.
+    /// The output of sample 0 of a request.
+    pub fn first(&self, uid: u64) -> Option<&Output> {
+        self.outputs.get(&SampleId::first(uid))
+    }
+
+    /// Tokens that belong to the samples, whose prompts have these lengths: each position counted once.
     pub fn distinct_tokens(&self, prompts: impl Iterator<Item = usize>) -> u64 {
         prompts.map(|p| p as u64).sum::<u64>()
             + self.outputs.values().map(|o| o.tokens.len() as u64).sum::<u64>()

@@ -76,10 +76,66 @@ pub enum Sentinel {
     NormPlain,
     /// Attention walked tiles that started before the chunk.
     TileBeforeChunk,
+    /// A sample attached the blocks of another sample of its request.
+    Fork,
+    /// The same, with a block that was not full.
+    ForkPartial,
+    /// A block with several references was copied before a write.
+    CowCopy,
+    /// The same, because the sample that had been forked from wrote on.
+    CowByParent,
+    /// A request's K and V went to host memory and its blocks were released.
+    SwapOut,
+    /// The same, in the middle of a prefill.
+    SwapMidPrefill,
+    /// The same, for the second time or later.
+    SwapAgain,
+    /// A request's K and V came back from host memory.
+    SwapIn,
+    /// The same, to other blocks than it had left.
+    SwapMoved,
+    /// A swap was refused for want of room in host memory.
+    SwapNoRoom,
+    /// A request was ended by the schedule.
+    Abort,
+    /// The same, while its K and V were in host memory.
+    AbortSwapped,
+    /// The same, while it was resident and in the middle of a prefill.
+    AbortMidPrefill,
+    /// The same, while it held a block that another one used too.
+    AbortShared,
+    /// A lookup would have found a block but for the namespace.
+    NamespaceKeptApart,
+    /// A block other than the first free one was handed out because the schedule said so.
+    Placed,
+    /// A cached block of a request was evicted by the schedule before the request's prefix lookup.
+    EvictChosen,
+    /// A block that had been evicted that way was computed again by its request.
+    EvictReread,
+    /// A step had padding rows.
+    PaddedStep,
+    /// A step was padded to another bucket than the smallest that holds it.
+    BucketChanged,
+    /// A chunk landed boundaries after its launch.
+    LandedLate,
+    /// The same, after its request had lost the residency that it was launched in.
+    LandedAfterLeaving,
+    /// A block that had been in use was filled with NaN.
+    Poisoned,
+    /// A stop token ended an output.
+    StopToken,
+    /// A stop string ended an output.
+    StopString,
+    /// The same, and it had begun in an earlier token than the last.
+    StopAcrossTokens,
+    /// A generated token was scored.
+    ScoredOutput,
+    /// A prompt token was scored.
+    ScoredPrompt,
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 34] = {
+pub const SENTINELS: [(Sentinel, &str); 62] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -116,6 +172,34 @@ pub const SENTINELS: [(Sentinel, &str); 34] = {
         (NormFused, "norm_fused"),
         (NormPlain, "norm_plain"),
         (TileBeforeChunk, "tile_before_chunk"),
+        (Fork, "fork"),
+        (ForkPartial, "fork_partial"),
+        (CowCopy, "cow_copy"),
+        (CowByParent, "cow_by_parent"),
+        (SwapOut, "swap_out"),
+        (SwapMidPrefill, "swap_mid_prefill"),
+        (SwapAgain, "swap_again"),
+        (SwapIn, "swap_in"),
+        (SwapMoved, "swap_moved"),
+        (SwapNoRoom, "swap_no_room"),
+        (Abort, "abort"),
+        (AbortSwapped, "abort_swapped"),
+        (AbortMidPrefill, "abort_mid_prefill"),
+        (AbortShared, "abort_shared"),
+        (NamespaceKeptApart, "namespace_kept_apart"),
+        (Placed, "placed"),
+        (EvictChosen, "evict_chosen"),
+        (EvictReread, "evict_reread"),
+        (PaddedStep, "padded_step"),
+        (BucketChanged, "bucket_changed"),
+        (LandedLate, "landed_late"),
+        (LandedAfterLeaving, "landed_after_leaving"),
+        (Poisoned, "poisoned"),
+        (StopToken, "stop_token"),
+        (StopString, "stop_string"),
+        (StopAcrossTokens, "stop_across_tokens"),
+        (ScoredOutput, "scored_output"),
+        (ScoredPrompt, "scored_prompt"),
     ]
 };
 

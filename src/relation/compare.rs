@@ -6,10 +6,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::record::sites::Site;
-use crate::record::{KvBits, KvMoment, Output, PositionBits};
-use crate::subject::Capabilities;
+use crate::record::{Finish, KvBits, KvMoment, Output};
+use crate::workload::SampleId;
 
-use super::Compared;
+use super::{Compared, scores};
 
 /// What can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,6 +23,10 @@ pub enum Observable {
     Sites,
     /// Generated tokens or the finish reason.
     Tokens,
+    /// Log-probabilities of tokens.
+    Logprobs,
+    /// Whose K and V were attached.
+    Writers,
     /// State of the engine at a step boundary.
     Trajectory,
     /// Fewer or more positions were observed than the ledger says.
@@ -39,6 +43,8 @@ impl Observable {
             Observable::Kv => "kv",
             Observable::Sites => "layer digests",
             Observable::Tokens => "tokens",
+            Observable::Logprobs => "log-probabilities",
+            Observable::Writers => "writers",
             Observable::Trajectory => "trajectory",
             Observable::Coverage => "coverage",
             Observable::Crash => "crash",
@@ -49,8 +55,8 @@ impl Observable {
 /// Where a difference stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Request, if it belongs to one.
-    pub uid: Option<u64>,
+    /// Sample of a request, if it belongs to one.
+    pub id: Option<SampleId>,
     /// Residency, from 1.
     pub residency: Option<u32>,
     /// Position in the sequence, or step boundary of a trajectory.
@@ -91,12 +97,13 @@ impl fmt::Display for Divergence {
         match self.observable {
             Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
             Observable::Coverage => write!(f, "not everything was observed")?,
+            Observable::Writers => write!(f, "K and V were attached across namespaces")?,
             Observable::Trajectory => return write!(f, "the trajectories differ: {}", self.detail),
             other => write!(f, "{} differ", other.name())?,
         }
-        let Place { uid, residency, position, layer } = self.place;
-        if let Some(uid) = uid {
-            write!(f, ": request {uid}")?;
+        let Place { id, residency, position, layer } = self.place;
+        if let Some(id) = id {
+            write!(f, ": {id}")?;
         }
         if let Some(position) = position {
             write!(f, ", position {position}")?;
@@ -128,39 +135,37 @@ pub fn crash(detail: String) -> Divergence {
     }
 }
 
-/// What a subject reports of each request, so that less can be told from nothing.
+/// What is known of a run beside its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reports {
-    /// K and V of stored positions.
+pub struct Known {
+    /// Whether the subject reports K and V of stored positions.
     pub kv: bool,
-    /// Layer digests of computed positions.
+    /// Whether the subject reports layer digests of computed positions.
     pub sites: bool,
+    /// Tokens whose log-probabilities the whole output has.
+    pub scores: usize,
+    /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
+    pub aborted: bool,
 }
 
-impl Reports {
-    /// What a subject with these capabilities reports.
-    pub fn of(capabilities: &Capabilities) -> Reports {
-        Reports { kv: capabilities.kv, sites: capabilities.sites }
-    }
-}
-
-/// Compares what was observed of a request with its canonical output.
+/// Compares what was observed of a sample with its canonical output.
 pub fn outputs(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
-    reports: Reports,
+    known: Known,
 ) -> Result<Compared, Divergence> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
-    let origin = compare_positions(uid, got, canonical, &mut compared, &mut differences);
-    compare_kv(uid, got, canonical, &mut compared, &mut differences);
-    compare_tokens(uid, got, canonical, &mut differences);
+    let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
+    compare_kv(id, got, canonical, &mut compared, &mut differences);
+    compare_tokens(id, got, canonical, known.aborted, &mut differences);
+    scores::compare(id, got, canonical, &mut compared, &mut differences);
     // No difference, but less seen than there was to see: the comparer was blind.
     if differences.is_empty()
-        && let Some(detail) = blindness(got, canonical, compared, reports)
+        && let Some(detail) = blindness(got, canonical, compared, known)
     {
-        let place = Place { uid: Some(uid), ..Place::default() };
+        let place = Place { id: Some(id), ..Place::default() };
         differences.insert(Observable::Coverage, (place, detail));
     }
     let all: BTreeSet<Observable> = differences.keys().copied().collect();
@@ -187,18 +192,16 @@ fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Dif
 
 /// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
 /// in the last residency every position of the sequence was computed or attached, and read back at the end.
-fn blindness(
-    got: &Output,
-    canonical: &Output,
-    compared: Compared,
-    reports: Reports,
-) -> Option<String> {
-    let kv = reports.kv;
-    if reports.sites && compared.sites != got.rows_computed {
+fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known) -> Option<String> {
+    let kv = known.kv;
+    if known.sites && compared.sites != got.rows_computed {
         return Some(format!(
             "compared layer digests of {} of {} computed positions",
             compared.sites, got.rows_computed
         ));
+    }
+    if let Some(why) = scores::blindness(got, canonical, known) {
+        return Some(why);
     }
     let due = (got.rows_computed, got.kv_due);
     if due != (compared.positions, compared.kv) {
@@ -207,20 +210,24 @@ fn blindness(
             compared.positions, due.0, compared.kv, due.1
         ));
     }
-    let all: BTreeSet<u32> = (0..canonical.positions.len() as u32).collect();
-    let Some(last) = got.positions.iter().map(|p| p.residency).max() else {
-        return Some("no position was observed".into());
+    let residencies = got.kv.iter().map(|kv| kv.residency);
+    let last = got.positions.iter().map(|p| p.residency).chain(residencies).max();
+    let Some(last) = last else {
+        let started = !known.aborted || !got.tokens.is_empty();
+        return started.then(|| "no position was observed".into());
     };
-    let mut present: BTreeSet<u32> =
-        got.positions.iter().filter(|p| p.residency == last).map(|p| p.position).collect();
+    let computed = got.positions.iter().filter(|p| p.residency == last).map(|p| p.position);
     let read = |moment| {
         let mine = move |kv: &&KvBits| kv.residency == last && kv.moment == moment;
         got.kv.iter().filter(mine).map(|kv| kv.position)
     };
-    let released: BTreeSet<u32> = read(KvMoment::Released).collect();
-    if kv {
-        present.extend(read(KvMoment::Attached));
-    }
+    let released = distinct(read(KvMoment::Released));
+    let attached = [KvMoment::Attached, KvMoment::Forked, KvMoment::SwappedIn];
+    let attached = attached.into_iter().filter(|_| kv).flat_map(read);
+    let present = distinct(computed.chain(attached));
+    // An aborted sample came to some position, but left none out before it.
+    let end = if known.aborted { present.len() } else { canonical.positions.len() };
+    let all: Vec<u32> = (0..end as u32).collect();
     if kv && present != all {
         return Some(format!(
             "{} of {} positions were computed or attached in residency {last}",
@@ -238,10 +245,15 @@ fn blindness(
     None
 }
 
-type Differences = BTreeMap<Observable, (Place, String)>;
+pub(super) type Differences = BTreeMap<Observable, (Place, String)>;
 
 /// Keeps the difference at the smallest position; of several there, the one computed first.
-fn note_first(differences: &mut Differences, what: Observable, place: Place, detail: String) {
+pub(super) fn note_first(
+    differences: &mut Differences,
+    what: Observable,
+    place: Place,
+    detail: String,
+) {
     match differences.get(&what) {
         Some((earlier, _)) if earlier.position <= place.position => {}
         _ => {
@@ -250,22 +262,53 @@ fn note_first(differences: &mut Differences, what: Observable, place: Place, det
     }
 }
 
+/// What was observed at each position, the last of several.
+pub(super) enum ByPosition<'o, T> {
+    /// Entry i is position i, as in an execution that computes everything once.
+    Dense(&'o [T]),
+    Sparse(BTreeMap<u32, &'o T>),
+}
+
+impl<'o, T> ByPosition<'o, T> {
+    pub(super) fn new(all: &'o [T], position: impl Fn(&T) -> u32) -> ByPosition<'o, T> {
+        if all.iter().zip(0..).all(|(x, i)| position(x) == i) {
+            ByPosition::Dense(all)
+        } else {
+            ByPosition::Sparse(all.iter().map(|x| (position(x), x)).collect())
+        }
+    }
+
+    pub(super) fn get(&self, position: u32) -> Option<&'o T> {
+        match self {
+            ByPosition::Dense(all) => all.get(position as usize),
+            ByPosition::Sparse(all) => all.get(&position).copied(),
+        }
+    }
+}
+
+/// Positions in order, each once.
+pub(super) fn distinct(positions: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut all: Vec<u32> = positions.collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// Logits and layer digests; returns the first operator that differs.
 fn compare_positions(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
     compared: &mut Compared,
     differences: &mut Differences,
 ) -> Option<Origin> {
-    let expected: BTreeMap<u32, &PositionBits> =
-        canonical.positions.iter().map(|p| (p.position, p)).collect();
+    let expected = ByPosition::new(&canonical.positions, |p| p.position);
     let mut origin: Option<Origin> = None;
     for bits in &got.positions {
-        let Some(reference) = expected.get(&bits.position) else { continue };
+        let Some(reference) = expected.get(bits.position) else { continue };
         compared.positions += 1;
         let place = Place {
-            uid: Some(uid),
+            id: Some(id),
             residency: Some(bits.residency),
             position: Some(bits.position),
             layer: None,
@@ -298,16 +341,15 @@ fn compare_positions(
 }
 
 fn compare_kv(
-    uid: u64,
+    id: SampleId,
     got: &Output,
     canonical: &Output,
     compared: &mut Compared,
     differences: &mut Differences,
 ) {
-    let expected: BTreeMap<u32, &KvBits> =
-        canonical.kv.iter().map(|kv| (kv.position, kv)).collect();
+    let expected = ByPosition::new(&canonical.kv, |kv| kv.position);
     for kv in &got.kv {
-        let Some(reference) = expected.get(&kv.position) else { continue };
+        let Some(reference) = expected.get(kv.position) else { continue };
         if reference.layers.len() != kv.layers.len() {
             continue;
         }
@@ -315,7 +357,7 @@ fn compare_kv(
         let pairs = kv.layers.iter().zip(&reference.layers).enumerate();
         for (layer, (a, b)) in pairs.filter(|(_, (a, b))| a != b) {
             let place = Place {
-                uid: Some(uid),
+                id: Some(id),
                 residency: Some(kv.residency),
                 position: Some(kv.position),
                 layer: Some(layer),
@@ -327,9 +369,31 @@ fn compare_kv(
     }
 }
 
-fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut Differences) {
-    let place = |position| Place { uid: Some(uid), position, ..Place::default() };
-    if got.tokens != canonical.tokens {
+/// Whether the text is the canonical one, or a beginning of it if the sample was aborted.
+fn is_text(got: &Output, canonical: &Output, aborted: bool) -> bool {
+    // A text that goes on may have more than one that a stop string ended.
+    let beginning = || {
+        let shared = got.text.len().min(canonical.text.len());
+        got.text[..shared] == canonical.text[..shared]
+    };
+    got.text == canonical.text || aborted && beginning()
+}
+
+fn compare_tokens(
+    id: SampleId,
+    got: &Output,
+    canonical: &Output,
+    aborted: bool,
+    differences: &mut Differences,
+) {
+    let place = |position| Place { id: Some(id), position, ..Place::default() };
+    let expected = if aborted {
+        &canonical.tokens[..got.tokens.len().min(canonical.tokens.len())]
+    } else {
+        &canonical.tokens[..]
+    };
+    let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
+    if got.tokens != expected {
         let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
         let detail = format!(
             "generated token {common} is {:?}, canonical {:?}",
@@ -337,8 +401,12 @@ fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut 
             canonical.tokens.get(common)
         );
         differences.insert(Observable::Tokens, (place(None), detail));
-    } else if got.finish != canonical.finish {
-        let detail = format!("finished as {:?}, canonical {:?}", got.finish, canonical.finish);
+    } else if !is_text(got, canonical, aborted) {
+        let text = |output: &Output| String::from_utf8_lossy(&output.text).into_owned();
+        let detail = format!("text {:?}, canonical {:?}", text(got), text(canonical));
+        differences.insert(Observable::Tokens, (place(None), detail));
+    } else if got.finish != finish {
+        let detail = format!("finished as {:?}, expected {finish:?}", got.finish);
         differences.insert(Observable::Tokens, (place(None), detail));
     }
 }
@@ -346,9 +414,11 @@ fn compare_tokens(uid: u64, got: &Output, canonical: &Output, differences: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Finish, KvDigest, PositionBits};
+    use crate::record::{KvDigest, PositionBits, TokenScore};
 
-    const ALL: Reports = Reports { kv: true, sites: true };
+    const ID: SampleId = SampleId { uid: 1, sample: 0 };
+    const WHOLE: Known = Known { kv: true, sites: true, scores: 0, aborted: false };
+    const BLIND: Known = Known { kv: false, sites: false, scores: 0, aborted: false };
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -379,8 +449,8 @@ mod tests {
 
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
-        let compared = outputs(1, &output(7, 2), &output(7, 2), ALL).unwrap();
-        assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7 });
+        let compared = outputs(ID, &output(7, 2), &output(7, 2), WHOLE).unwrap();
+        assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7, ..Compared::default() });
     }
 
     /// Plants a one-bit change at each position, and at each position and layer, and wants each one named.
@@ -390,14 +460,14 @@ mod tests {
         for at in 0..7 {
             let mut got = canonical.clone();
             got.positions[at].logits ^= 1 << (at * 9);
-            let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+            let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
             assert_eq!(divergence.observable, Observable::Logits);
             assert_eq!(divergence.place.position, Some(at as u32));
             assert_eq!(divergence.origin, None);
             for site in 0..Site::count(2) {
                 let mut got = canonical.clone();
                 got.positions[at].sites[site] ^= 1 << site;
-                let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                 assert_eq!(divergence.observable, Observable::Sites);
                 let expected = Site::nth(site, Site::count(2));
                 assert_eq!(
@@ -406,7 +476,7 @@ mod tests {
                 );
                 // With the logits it is they that are named, and the operator with them.
                 got.positions[6].logits ^= 1;
-                let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                 assert_eq!(divergence.observable, Observable::Logits);
                 assert_eq!(divergence.origin.map(|o| o.site), Some(expected));
             }
@@ -414,7 +484,7 @@ mod tests {
                 for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
                     let mut got = canonical.clone();
                     flip(&mut got.kv[at].layers[layer]);
-                    let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+                    let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
                     assert_eq!(divergence.observable, Observable::Kv);
                     assert_eq!(divergence.place.layer, Some(layer));
                     assert_eq!(divergence.place.position, Some(at as u32));
@@ -428,35 +498,118 @@ mod tests {
         let canonical = output(7, 2);
         let mut got = canonical.clone();
         got.positions.remove(3);
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.positions[3].sites.clear();
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.kv.clear();
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.kv[2].layers.clear();
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         // Read back and ledger agree with each other, and both are short.
         let mut got = canonical.clone();
         got.kv.truncate(5);
         got.kv_due = 5;
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         let mut got = canonical.clone();
         got.positions.remove(0);
         got.rows_computed -= 1;
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Coverage);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
         let nothing = Output { positions: vec![], kv: vec![], rows_computed: 0, kv_due: 0, ..got };
-        let divergence =
-            outputs(1, &nothing, &nothing, Reports { kv: false, sites: false }).unwrap_err();
+        let divergence = outputs(ID, &nothing, &nothing, BLIND).unwrap_err();
         assert_eq!(divergence.observable, Observable::Coverage);
         // A canonical run that observed nothing can't confirm anything either.
         let blind = Output { positions: Vec::new(), ..canonical.clone() };
         assert_eq!(
-            outputs(1, &canonical, &blind, ALL).unwrap_err().observable,
+            outputs(ID, &canonical, &blind, WHOLE).unwrap_err().observable,
             Observable::Coverage
         );
+    }
+
+    fn scored(tokens: std::ops::Range<u32>) -> Output {
+        let score = |position| TokenScore {
+            residency: 1,
+            position,
+            token: 5,
+            logprob: 0xbf80_0000 + position,
+            top: vec![(5, 0xbf80_0000 + position), (9, 0xc000_0000)],
+        };
+        Output { scores: tokens.map(score).collect(), text: b"ab".to_vec(), ..output(7, 2) }
+    }
+
+    /// Plants one wrong bit, one wrong alternative, one missing and one stray token, each alone.
+    #[test]
+    fn log_probabilities_are_compared_token_by_token() {
+        let canonical = scored(5..8);
+        let known = Known { scores: 3, ..WHOLE };
+        assert_eq!(outputs(ID, &canonical, &canonical, known).unwrap().scores, 3);
+        let found = |got: &Output| outputs(ID, got, &canonical, known).unwrap_err();
+        for at in 0..3 {
+            let mut got = canonical.clone();
+            got.scores[at].logprob ^= 1;
+            let divergence = found(&got);
+            assert_eq!(divergence.observable, Observable::Logprobs);
+            assert_eq!(divergence.place.position, Some(5 + at as u32));
+            let mut got = canonical.clone();
+            got.scores[at].top[1].0 += 1;
+            assert_eq!(found(&got).observable, Observable::Logprobs);
+            let mut got = canonical.clone();
+            got.scores.remove(at);
+            assert_eq!(found(&got).observable, Observable::Coverage);
+        }
+        let mut twice = canonical.clone();
+        twice.scores.push(TokenScore { residency: 2, ..canonical.scores[1].clone() });
+        assert_eq!(outputs(ID, &twice, &canonical, known).unwrap().scores, 4);
+        twice.scores[3].logprob ^= 1 << 31;
+        assert_eq!(found(&twice).place.residency, Some(2));
+        let stray = scored(5..9);
+        assert_eq!(found(&stray).observable, Observable::Coverage);
+        // Both sides short of what was asked for: nothing is shown.
+        let short = scored(5..7);
+        assert_eq!(
+            outputs(ID, &short, &short, known).unwrap_err().observable,
+            Observable::Coverage
+        );
+        let ended = Known { aborted: true, ..known };
+        let mut aborted = scored(5..7);
+        aborted.finish = Some(Finish::Aborted);
+        assert_eq!(outputs(ID, &aborted, &canonical, ended).unwrap().scores, 2);
+    }
+
+    #[test]
+    fn the_text_is_compared_too() {
+        let canonical = scored(0..0);
+        let found = |text: &[u8], aborted| {
+            let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
+            let got = Output { text: text.to_vec(), finish, ..canonical.clone() };
+            outputs(ID, &got, &canonical, Known { aborted, ..WHOLE }).err().map(|d| d.observable)
+        };
+        assert_eq!(found(b"ab", false), None);
+        for text in [&b"a"[..], b"abc", b"aX", b""] {
+            assert_eq!(found(text, false), Some(Observable::Tokens));
+        }
+        assert_eq!(found(b"a", true), None);
+        assert_eq!(found(b"X", true), Some(Observable::Tokens));
     }
 
     /// 3 positions and 2 tokens: a prompt of 2, so the first token drawn is computed at position 2.
@@ -466,10 +619,10 @@ mod tests {
         let mut got = canonical.clone();
         got.tokens[0] = 9;
         got.positions[2].logits ^= 1;
-        let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Tokens);
         got.positions[1].logits ^= 1;
-        let divergence = outputs(1, &got, &canonical, ALL).unwrap_err();
+        let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
         assert_eq!(divergence.observable, Observable::Logits);
         assert_eq!(divergence.place.position, Some(1));
     }
@@ -479,9 +632,46 @@ mod tests {
         let canonical = output(3, 1);
         let mut got = canonical.clone();
         got.tokens[1] = 9;
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Tokens
+        );
         let mut got = canonical.clone();
         got.finish = Some(Finish::Eos);
-        assert_eq!(outputs(1, &got, &canonical, ALL).unwrap_err().observable, Observable::Tokens);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Tokens
+        );
+    }
+
+    /// An aborted sample is compared as far as it came; with nothing left out before that, and no finish of its own.
+    #[test]
+    fn what_an_aborted_sample_did_is_a_part_of_its_canonical_output() {
+        let canonical = output(7, 2);
+        let ended = Known { kv: true, sites: true, scores: 0, aborted: true };
+        let mut got = output(4, 2);
+        got.finish = Some(Finish::Aborted);
+        got.tokens.clear();
+        let compared = outputs(ID, &got, &canonical, ended).unwrap();
+        assert_eq!(compared, Compared { positions: 4, kv: 4, sites: 4, ..Compared::default() });
+        let found =
+            |got: &Output, known| outputs(ID, got, &canonical, known).unwrap_err().observable;
+        assert_eq!(found(&got, WHOLE), Observable::Tokens, "nobody aborted it");
+        let finished = Output { finish: Some(Finish::Length), ..got.clone() };
+        assert_eq!(found(&finished, ended), Observable::Tokens);
+        let mut other = got.clone();
+        other.tokens.push(9);
+        assert_eq!(found(&other, ended), Observable::Tokens);
+        let mut hole = got.clone();
+        hole.positions.remove(1);
+        hole.rows_computed -= 1;
+        assert_eq!(found(&hole, ended), Observable::Coverage);
+        let mut flipped = got.clone();
+        flipped.kv[3].layers[1].v ^= 1;
+        assert_eq!(found(&flipped, ended), Observable::Kv);
+        let nothing = Output { finish: Some(Finish::Aborted), ..Output::default() };
+        assert_eq!(outputs(ID, &nothing, &canonical, ended).unwrap(), Compared::default());
+        let drawn = Output { tokens: vec![5], ..nothing };
+        assert_eq!(found(&drawn, ended), Observable::Coverage);
     }
 }

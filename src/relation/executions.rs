@@ -6,14 +6,17 @@ use std::collections::BTreeMap;
 use crate::case::Case;
 use crate::record::Run;
 use crate::schedule::Schedule;
-use crate::subject::{Subject, SubjectError, guard};
+use crate::subject::{Capabilities, Subject, SubjectError, guard};
+use crate::workload::{SampleId, Workload};
 
 /// Executions of one case.
 pub struct Executions<'s> {
     subject: &'s dyn Subject,
-    case: &'s Case,
+    capabilities: Capabilities,
+    /// The case, its continuations resolved.
+    case: Case,
     run: Run,
-    canonical: BTreeMap<u64, Run>,
+    canonical: BTreeMap<SampleId, Run>,
     /// Whether a repetition in a fresh process is wanted too.
     fresh_process: bool,
     /// Steps launched by all executions so far.
@@ -25,26 +28,30 @@ impl<'s> Executions<'s> {
     /// Carries out the case.
     pub fn new(
         subject: &'s dyn Subject,
-        case: &'s Case,
+        case: &Case,
         fresh_process: bool,
     ) -> Result<Executions<'s>, SubjectError> {
-        let Case { world, workload, schedule, seed } = case;
+        let mut canonical = BTreeMap::new();
+        let case = resolve_into(subject, case, &mut canonical)?;
+        let Case { world, workload, schedule, seed } = &case;
         let run = guard::execute(subject, world, workload, schedule, *seed, None)?;
-        let forwards = run.steps.len() as u64;
+        let runs = canonical.values().chain([&run]);
+        let forwards = runs.map(|run| run.steps.len() as u64).sum();
         Ok(Executions {
             subject,
+            capabilities: subject.capabilities(),
             case,
             run,
-            canonical: BTreeMap::new(),
+            canonical,
             fresh_process,
             forwards,
             fresh_processes: 0,
         })
     }
 
-    /// The case.
+    /// The case, its continuations resolved.
     pub fn case(&self) -> &Case {
-        self.case
+        &self.case
     }
 
     /// The engine.
@@ -52,33 +59,30 @@ impl<'s> Executions<'s> {
         self.subject
     }
 
+    /// What the engine can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
     /// The case's own run.
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// The run, and C(r): a fresh instance in the same world, request `uid` alone, the empty schedule. Never derived
-    /// from the run that it judges.
-    pub fn with_canonical(&mut self, uid: u64) -> Result<(&Run, &Run), SubjectError> {
-        if !self.canonical.contains_key(&uid) {
-            let alone = self.case.workload.alone(uid);
-            let run = guard::execute(
-                self.subject,
-                &self.case.world,
-                &alone,
-                &Schedule::default(),
-                self.case.seed,
-                None,
-            )?;
+    /// The run, and C(r): a fresh instance in the same world, the sample alone, the empty schedule. Never derived from
+    /// the run that it judges.
+    pub fn with_canonical(&mut self, id: SampleId) -> Result<(&Run, &Run), SubjectError> {
+        if !self.canonical.contains_key(&id) {
+            let run = canonical(self.subject, &self.case, &self.case.workload, id)?;
             self.forwards += run.steps.len() as u64;
-            self.canonical.insert(uid, run);
+            self.canonical.insert(id, run);
         }
-        Ok((&self.run, &self.canonical[&uid]))
+        Ok((&self.run, &self.canonical[&id]))
     }
 
     /// The case carried out again, in this process.
     pub fn repeat(&mut self) -> Result<Run, SubjectError> {
-        let Case { world, workload, schedule, seed } = self.case;
+        let Case { world, workload, schedule, seed } = &self.case;
         let run = guard::execute(self.subject, world, workload, schedule, *seed, None)?;
         self.forwards += run.steps.len() as u64;
         Ok(run)
@@ -86,11 +90,11 @@ impl<'s> Executions<'s> {
 
     /// Trajectory hash from a fresh process, if one is wanted and the subject can.
     pub fn repeat_in_fresh_process(&mut self) -> Result<Option<String>, SubjectError> {
-        if !self.fresh_process || !self.subject.capabilities().fresh_process {
+        if !self.fresh_process || !self.capabilities.fresh_process {
             return Ok(None);
         }
         self.fresh_processes += 1;
-        self.subject.replay_in_fresh_process(self.case).map(Some)
+        self.subject.replay_in_fresh_process(&self.case).map(Some)
     }
 
     /// Steps launched by all executions so far, in this process.
@@ -102,4 +106,41 @@ impl<'s> Executions<'s> {
     pub fn fresh_processes(&self) -> u64 {
         self.fresh_processes
     }
+}
+
+/// The canonical execution of a sample of `workload`, which is that of `case` or its resolved part.
+fn canonical(
+    subject: &dyn Subject,
+    case: &Case,
+    workload: &Workload,
+    id: SampleId,
+) -> Result<Run, SubjectError> {
+    let alone = workload.alone(id);
+    guard::execute(subject, &case.world, &alone, &Schedule::default(), case.seed, None)
+}
+
+/// The case with each continuation replaced by token ids: the prompt and the output of what it continues, as its
+/// canonical execution gives them.
+pub fn resolve(subject: &dyn Subject, case: &Case) -> Result<Case, SubjectError> {
+    resolve_into(subject, case, &mut BTreeMap::new())
+}
+
+/// [`resolve`], keeping the canonical runs that it made.
+fn resolve_into(
+    subject: &dyn Subject,
+    case: &Case,
+    runs: &mut BTreeMap<SampleId, Run>,
+) -> Result<Case, SubjectError> {
+    case.workload.validate().map_err(SubjectError::BadInput)?;
+    let workload = case.workload.resolved(|workload, uid| {
+        let id = SampleId::first(uid);
+        if !runs.contains_key(&id) {
+            runs.insert(id, canonical(subject, case, workload, id)?);
+        }
+        let output = runs[&id].outputs.get(&id).ok_or_else(|| {
+            SubjectError::Failed(format!("the engine reported no output for {id}"))
+        })?;
+        Ok(output.tokens.clone())
+    })?;
+    Ok(Case { workload, ..case.clone() })
 }

@@ -3,6 +3,7 @@
 use crate::record::Sentinel;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
+use crate::workload::SampleId;
 
 use super::{Executions, Judgement, Relation, Spread, i2};
 
@@ -38,7 +39,7 @@ fn applies(capabilities: &Capabilities) -> Result<(), &'static str> {
 
 fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     let outputs = &executions.run().outputs;
-    let shared: Vec<u64> =
-        outputs.iter().filter(|(_, o)| o.shared_steps > 0).map(|(uid, _)| *uid).collect();
+    let shared: Vec<SampleId> =
+        outputs.iter().filter(|(_, o)| o.shared_steps > 0).map(|(id, _)| *id).collect();
     i2::equal_to_canonical(executions, &shared, "no request shared a step")
 }

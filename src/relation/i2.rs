@@ -1,12 +1,23 @@
-//! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits.
+//! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits; the others are in files of their own.
 
-use crate::record::{Finish, KvMoment, Sentinel};
+mod cancel;
+mod fork;
+mod namespace;
+mod swap;
+
+use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
 use crate::schedule::ActKind;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
+use crate::workload::SampleId;
 
-use super::compare::{self, Reports};
-use super::{Compared, Executions, Judgement, Relation, Spread};
+use super::compare::Known;
+use super::{Compared, Executions, Judgement, Relation, Spread, compare};
+
+pub(super) use cancel::CANCEL;
+pub(super) use fork::FORK;
+pub(super) use namespace::NAMESPACE;
+pub(super) use swap::SWAP;
 
 /// Any partition of a prefill into chunks.
 pub(super) static CHUNK: Relation = Relation {
@@ -47,11 +58,8 @@ pub(super) static PREEMPT: Relation = Relation {
     applies: |c| can(c, ActKind::Preempt, "the subject can't preempt"),
     judge: |executions| {
         let outputs = &executions.run().outputs;
-        let again: Vec<u64> = outputs
-            .iter()
-            .filter(|(_, o)| o.positions.iter().any(|p| p.residency > 1))
-            .map(|(uid, _)| *uid)
-            .collect();
+        let again: Vec<SampleId> =
+            outputs.iter().filter(|(_, o)| computes_again(o)).map(|(id, _)| *id).collect();
         equal_to_canonical(executions, &again, "no request was preempted and resumed")
     },
 };
@@ -74,19 +82,21 @@ pub(super) static PREFIX: Relation = Relation {
     applies: |c| can(c, ActKind::Hit, "the subject has no prefix cache to deviate from"),
     judge: |executions| {
         let mut served = fired(executions, ActKind::Hit);
-        let outputs = &executions.run().outputs;
-        let attached = |moment: &KvMoment| *moment == KvMoment::Attached;
-        served.extend(
-            outputs
-                .iter()
-                .filter(|(_, o)| o.kv.iter().any(|kv| attached(&kv.moment)))
-                .map(|(uid, _)| *uid),
-        );
+        served.extend(read_at(executions, KvMoment::Attached));
         served.sort_unstable();
         served.dedup();
         equal_to_canonical(executions, &served, "no prefix was served or refused")
     },
 };
+
+/// Whether it was resident again without its K and V having come back from host memory.
+fn computes_again(output: &Output) -> bool {
+    let swapped = |residency| {
+        let back = |kv: &KvBits| kv.residency == residency && kv.moment == KvMoment::SwappedIn;
+        output.kv.iter().any(back)
+    };
+    output.positions.iter().any(|p| p.residency > 1 && !swapped(p.residency))
+}
 
 fn can(
     capabilities: &Capabilities,
@@ -99,46 +109,69 @@ fn can(
     if capabilities.acts.contains(&act) { Ok(()) } else { Err(missing) }
 }
 
-/// Requests for which an intent of this kind changed a decision.
-fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<u64> {
-    let mut uids: Vec<u64> = executions
+/// [`can`], of a subject that reports K and V too.
+fn can_with_kv(
+    capabilities: &Capabilities,
+    act: ActKind,
+    missing: &'static str,
+) -> Result<(), &'static str> {
+    if !capabilities.kv {
+        return Err("the subject reports no K and V");
+    }
+    can(capabilities, act, missing)
+}
+
+/// Samples whose K and V were read back at this moment.
+fn read_at(executions: &Executions<'_>, moment: KvMoment) -> Vec<SampleId> {
+    let outputs = executions.run().outputs.iter();
+    let read = outputs.filter(|(_, o)| o.kv.iter().any(|kv| kv.moment == moment));
+    read.map(|(id, _)| *id).collect()
+}
+
+/// Samples for which an intent of this kind changed a decision.
+fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<SampleId> {
+    let mut ids: Vec<SampleId> = executions
         .run()
         .intents
         .iter()
         .filter(|o| o.inert.is_none() && o.intent.act.kind() == kind)
-        .map(|o| o.intent.uid)
+        .map(|o| o.intent.id())
         .collect();
-    uids.sort_unstable();
-    uids.dedup();
-    uids
+    ids.sort_unstable();
+    ids.dedup();
+    ids
 }
 
-/// The outputs of these requests equal their canonical ones, bit for bit.
+/// The outputs of these samples equal their canonical ones, bit for bit.
 pub(super) fn equal_to_canonical(
     executions: &mut Executions<'_>,
-    uids: &[u64],
+    ids: &[SampleId],
     inapplicable: &'static str,
 ) -> Result<Judgement, SubjectError> {
-    if uids.is_empty() {
+    if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let reports = Reports::of(&executions.subject().capabilities());
+    let &Capabilities { kv, sites, logprobs, .. } = executions.capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
-    for &uid in uids {
-        let (run, canonical) = executions.with_canonical(uid)?;
-        let (Some(got), Some(expected)) = (run.outputs.get(&uid), canonical.outputs.get(&uid))
-        else {
-            let detail = format!("the engine reported no output for request {uid}");
+    let aborted = fired(executions, ActKind::Abort);
+    for &id in ids {
+        let request = executions.case().workload.get(id.uid).filter(|_| logprobs).cloned();
+        let (run, canonical) = executions.with_canonical(id)?;
+        let (Some(got), Some(expected)) = (run.outputs.get(&id), canonical.outputs.get(&id)) else {
+            let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        match compare::outputs(uid, got, expected, reports) {
+        let due = request.map_or(0, |r| r.scores_due(expected.tokens.len()));
+        let known = Known { kv, sites, scores: due, aborted: aborted.contains(&id) };
+        match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
                 total.sites += compared.sites;
+                total.scores += compared.scores;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

@@ -9,6 +9,7 @@ pub mod executions;
 mod i1;
 mod i2;
 mod i3;
+mod scores;
 pub mod x1;
 
 use crate::record::Sentinel;
@@ -16,7 +17,7 @@ use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
-pub use executions::Executions;
+pub use executions::{Executions, resolve};
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,8 @@ pub struct Compared {
     pub kv: u64,
     /// Computed positions whose layer digests were compared.
     pub sites: u64,
+    /// Log-probabilities that were compared.
+    pub scores: u64,
 }
 
 /// A campaign-wide minimum, due from [`SPREAD_CASES_MIN`] cases on.
@@ -95,7 +98,17 @@ impl Relation {
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 5] = [&i1::I1, &i2::CHUNK, &i2::PREEMPT, &i2::PREFIX, &i3::I3];
+pub static RELATIONS: [&Relation; 9] = [
+    &i1::I1,
+    &i2::CHUNK,
+    &i2::PREEMPT,
+    &i2::PREFIX,
+    &i2::SWAP,
+    &i2::FORK,
+    &i2::CANCEL,
+    &i2::NAMESPACE,
+    &i3::I3,
+];
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
@@ -112,10 +125,10 @@ mod tests {
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
-        assert_eq!(named("I2").len(), 3);
+        assert_eq!(named("I2").len(), 7);
         assert_eq!(named("I2.chunk").len(), 1);
         assert_eq!(named("i1").len(), 1);
-        assert_eq!(named("i2").len(), 3);
+        assert_eq!(named("i2").len(), 7);
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

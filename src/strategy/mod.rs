@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod output;
 pub mod reduce;
 mod schedule;
 pub mod swarm;
@@ -22,8 +23,8 @@ use crate::workload::Workload;
 use crate::world::World;
 
 use draw::Draw;
-pub use swarm::Feature;
 use swarm::Swarm;
+pub use swarm::{FEATURES, Feature, Features};
 pub use tree::CaseTree;
 
 /// What cases are drawn from.
@@ -101,7 +102,7 @@ impl Strategy for Cases {
 
     fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
         let mut draw = Draw::new(runner.rng());
-        Ok(CaseTree::new(draw_case(&mut draw, &self.space, self.directed)))
+        Ok(draw_case(&mut draw, &self.space, self.directed))
     }
 }
 
@@ -109,14 +110,14 @@ impl Strategy for Cases {
 const DIRECTED: [&[Feature]; 4] = {
     use Feature::*;
     [
-        &[Cut, Preempt, Shared, Arrive, Hit, Rank],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold],
-        &[Shared, Arrive, Hit, Cut],
-        &[Tight, Preempt, Cut, Sampled],
+        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Scored],
+        &[Shared, Arrive, Hit, Cut, Namespace, Follow],
+        &[Tight, Preempt, Cut, Sampled, Swap],
     ]
 };
 
-fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Case {
+fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> CaseTree {
     let directed = directed.and_then(|i| DIRECTED.get(i));
     let swarm = match directed {
         Some(features) => Swarm::directed(features),
@@ -129,8 +130,12 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     workload::size_pool(draw, &swarm, &mut world, &workload);
+    workload::size_swap(draw, &swarm, &mut world, &workload);
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
-    Case { world, workload, schedule, seed: draw.word() >> 16 }
+    let targets =
+        directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();
+    let case = Case { world, workload, schedule, seed: draw.word() >> 16 };
+    CaseTree::new(case).drawn_with(swarm.features(), targets)
 }
 
 #[cfg(test)]
@@ -155,6 +160,9 @@ mod tests {
             token_budget: None,
             prefix_cache: true,
             hash_bits: 64,
+            swap_blocks: 0,
+            buckets: Vec::new(),
+            poison: false,
         };
         Space::new(edges, world)
     }
@@ -181,10 +189,10 @@ mod tests {
             for index in 0..400 {
                 let case = strategy.nth(9, index).current();
                 case.validate().unwrap();
-                for r in &case.workload.requests {
-                    assert!(r.blocks_max(case.world.block_size) <= case.world.pool_blocks as usize);
-                    assert!(r.prompt.iter().all(|t| *t < 264));
-                    assert!(r.positions_max() <= positions_max as usize, "{positions_max}");
+                for (r, l) in case.workload.requests.iter().zip(case.workload.lengths()) {
+                    assert!(l.blocks(case.world.block_size) <= case.world.pool_blocks as usize);
+                    assert!(r.prompt.own_tokens().iter().all(|t| *t < 264));
+                    assert!(l.positions <= positions_max as usize, "{positions_max}");
                 }
             }
         }
@@ -198,9 +206,8 @@ mod tests {
         for index in 0..400 {
             let case = strategy.nth(1, index).current();
             requests += case.workload.requests.len();
-            tokens += case.workload.requests.iter().map(|r| r.positions_max() + 1).sum::<usize>();
-            past_split +=
-                usize::from(case.workload.requests.iter().any(|r| r.positions_max() > 33));
+            tokens += case.workload.lengths().iter().map(|l| l.positions + 1).sum::<usize>();
+            past_split += usize::from(case.workload.lengths().iter().any(|l| l.positions > 33));
         }
         assert!(requests >= 3 * 400, "{requests}");
         assert!(tokens >= 60 * 400, "{tokens}");
@@ -212,8 +219,12 @@ mod tests {
         let strategy = cases(space());
         for index in 0..60 {
             let case = strategy.nth(2, index).current();
+            let follows = case.workload.requests.iter().map(|r| (r.uid, vec![1]));
+            let frozen: reduce::Frozen = follows.collect();
             for i in 0..case.workload.requests.len() {
-                let Some(smaller) = reduce::without_requests(&case, i, i + 1) else { continue };
+                let Some(smaller) = reduce::without_requests(&case, i, i + 1, &frozen) else {
+                    continue;
+                };
                 let gone = case.workload.requests[i].uid;
                 let left: Vec<_> =
                     case.schedule.intents.iter().filter(|x| x.uid != gone).copied().collect();

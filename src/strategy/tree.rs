@@ -10,7 +10,8 @@ use proptest::strategy::ValueTree;
 
 use crate::case::Case;
 
-use super::reduce::{self, Field};
+use super::reduce::{self, Field, Frozen};
+use super::swarm::Features;
 
 /// The shrinking state of one failing case.
 ///
@@ -25,6 +26,9 @@ pub struct CaseTree {
     /// Whether this round has changed anything.
     changed: bool,
     tried: BTreeSet<String>,
+    features: Features,
+    targets: Features,
+    frozen: Frozen,
 }
 
 /// Where the shrinker is.
@@ -93,7 +97,33 @@ impl CaseTree {
             pass: Pass::Intents(intents),
             changed: false,
             tried: BTreeSet::new(),
+            features: Features::default(),
+            targets: Features::default(),
+            frozen: Frozen::new(),
         }
+    }
+
+    /// Notes what the case was drawn with: the features that it has any of, and those that it is about, because its
+    /// campaign is focused on them or because it is one of the directed cases.
+    pub(super) fn drawn_with(mut self, features: Features, targets: Features) -> CaseTree {
+        self.features = features;
+        self.targets = targets;
+        self
+    }
+
+    /// Features that the case was drawn with any of.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Features that the case is about, not by chance.
+    pub fn targets(&self) -> Features {
+        self.targets
+    }
+
+    /// Lets requests be deleted that others continue: these are frozen to the prompts given.
+    pub fn with_frozen(self, frozen: Frozen) -> CaseTree {
+        CaseTree { frozen, ..self }
     }
 
     /// Moves the cursor past the candidate that just failed (`adopted`) or passed.
@@ -139,7 +169,7 @@ impl CaseTree {
             }
             Pass::Requests(blocks) => loop {
                 let (from, to) = blocks.block(best.workload.requests.len())?;
-                if let Some(case) = reduce::without_requests(best, from, to) {
+                if let Some(case) = reduce::without_requests(best, from, to, &self.frozen) {
                     return Some(case);
                 }
                 blocks.advance();
@@ -241,8 +271,9 @@ mod tests {
     #[test]
     fn known_minima_are_reached_and_are_1_minimal() {
         type Predicate = fn(&Case) -> bool;
-        let two_long: Predicate =
-            |c| c.workload.requests.iter().filter(|r| r.prompt.len() >= 5).count() >= 2;
+        let two_long: Predicate = |c| {
+            c.workload.requests.iter().filter(|r| r.prompt.own_tokens().len() >= 5).count() >= 2
+        };
         let cut_of_three: Predicate = |c| {
             c.schedule.intents.iter().any(|i| matches!(i.act, Act::Cut { tokens } if tokens >= 3))
         };
@@ -252,8 +283,9 @@ mod tests {
                 mine.filter(|i| matches!(i.act, Act::Preempt { .. })).count() >= 2
             })
         };
-        let token_past_seven: Predicate =
-            |c| c.workload.requests.iter().any(|r| r.prompt.iter().skip(3).any(|t| *t > 7));
+        let token_past_seven: Predicate = |c| {
+            c.workload.requests.iter().any(|r| r.prompt.own_tokens().iter().skip(3).any(|t| *t > 7))
+        };
         let tight: Predicate = |c| c.world.pool_blocks <= 6 && c.workload.requests.len() >= 2;
         let all: [(&str, Predicate, usize, usize); 5] = [
             ("two prompts of five", two_long, 2, 0),
@@ -274,7 +306,7 @@ mod tests {
                 let (minimum, tried) = shrink(case, &fails);
                 assert_eq!(minimum.workload.requests.len(), requests, "{name}: {minimum:?}");
                 assert_eq!(minimum.schedule.intents.len(), intents, "{name}: {minimum:?}");
-                let singles = reduce::singles(&minimum);
+                let singles = reduce::singles(&minimum, &Frozen::new());
                 let failing = singles.iter().find(|c| c.validate().is_ok() && fails(c));
                 assert_eq!(failing, None, "{name} is not 1-minimal: {minimum:?}");
                 assert!(tried < 1500, "{name}: {tried} candidates");
@@ -288,7 +320,7 @@ mod tests {
         let case = cases(space()).nth(1, 0).current();
         let (minimum, _) = shrink(case, &|_| true);
         assert_eq!(minimum.workload.requests.len(), 1);
-        assert_eq!(minimum.workload.requests[0].prompt, [0]);
+        assert_eq!(minimum.workload.requests[0].prompt.tokens(), Some(&[0][..]));
         assert_eq!(minimum.workload.requests[0].max_tokens, 1);
         assert!(minimum.schedule.is_empty());
         assert_eq!((minimum.seed, minimum.world.pool_blocks), (0, 1));

@@ -11,6 +11,7 @@ use std::fmt;
 
 use crate::case::Case;
 use crate::env::Environment;
+use crate::lifecycle::{EVENTS, Event};
 use crate::record::{Capture, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
 use crate::workload::Workload;
@@ -27,12 +28,16 @@ pub struct Capabilities {
     pub kv: bool,
     /// Whether it reports layer digests: of each operator's f32 results before they are rounded, at every computed position.
     pub sites: bool,
+    /// Whether it reports the log-probabilities that requests ask for.
+    pub logprobs: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
     pub fresh_process: bool,
     /// Mechanisms that it has and counts. The campaign minima of others are not due; gates always are.
     pub sentinels: BTreeSet<Sentinel>,
+    /// Lifecycle events that it has and reports ([`Run::life`]). Coverage of others is not due.
+    pub events: BTreeSet<Event>,
 }
 
 impl Capabilities {
@@ -43,9 +48,11 @@ impl Capabilities {
             logits: true,
             kv: true,
             sites: true,
+            logprobs: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),
+            events: EVENTS.iter().map(|(event, _)| *event).collect(),
         }
     }
 }

@@ -35,8 +35,8 @@ pub(crate) fn hosts_bits(context: &Arc<Context>) -> Result<(), Failed> {
     for prompt in &prompts {
         let run = |subject| super::continuation(subject, prompt.clone(), TOKENS, true);
         let (here, there) = (run(&host)?, run(&cuda)?);
-        let output = here.outputs.get(&1).ok_or("no output")?;
-        let other = there.outputs.get(&1).ok_or("no output on the GPU")?;
+        let output = here.first(1).ok_or("no output")?;
+        let other = there.first(1).ok_or("no output on the GPU")?;
         if output.tokens != other.tokens {
             return Err(format!("tokens {:?} are {:?}", output.tokens, other.tokens).into());
         }

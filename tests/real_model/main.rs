@@ -179,8 +179,8 @@ fn complete(
     prompt: Vec<u32>,
     max_tokens: usize,
 ) -> Result<Vec<u32>, Failed> {
-    let mut run = continuation(fixture, prompt, max_tokens, false)?;
-    Ok(run.outputs.remove(&1).ok_or("no output")?.tokens)
+    let run = continuation(fixture, prompt, max_tokens, false)?;
+    Ok(run.first(1).ok_or("no output")?.tokens.clone())
 }
 
 /// A greedy continuation of a prompt alone.
@@ -190,16 +190,9 @@ fn continuation(
     max_tokens: usize,
     ignore_eos: bool,
 ) -> Result<Run, Failed> {
-    let request = Request {
-        uid: 1,
-        prompt,
-        max_tokens: max_tokens as u32,
-        sampling: Default::default(),
-        seed: None,
-        ignore_eos,
-    };
+    let request = Request { ignore_eos, ..Request::new(1, prompt, max_tokens as u32) };
     let mut world = subject.default_world();
-    world.pool_blocks = request.blocks_max(world.block_size) as u32;
     let workload = Workload { requests: vec![request] };
+    world.pool_blocks = workload.lengths()[0].blocks(world.block_size) as u32;
     Ok(subject.execute(&world, &workload, &Schedule::default(), 0, None)?)
 }

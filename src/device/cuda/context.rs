@@ -6,6 +6,7 @@
 //! every call is answered with [`DeviceError::Lost`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -204,6 +205,27 @@ impl Context {
         Ok(Buffer(slice))
     }
 
+    /// Fills elements with 0xff bytes, after everything launched before: NaN in every dtype.
+    pub(super) fn poison<T: DeviceRepr>(
+        &self,
+        buffer: &mut Buffer<T>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        self.check()?;
+        if elements.is_empty() {
+            return Ok(());
+        }
+        // Bounds are the driver's to check otherwise, and it does not know the buffer's end.
+        assert!(elements.end <= buffer.len(), "{elements:?} of {}", buffer.len());
+        self.stream.context().bind_to_thread().map_err(|e| self.fail("cuCtxSetCurrent", e, 0))?;
+        let (start, _) = buffer.0.device_ptr(&self.stream);
+        let pointer = start + (elements.start * size_of::<T>()) as u64;
+        let bytes = elements.len() * size_of::<T>();
+        // SAFETY: the range is within the buffer, and the stream is this context's.
+        unsafe { result::memset_d8_async(pointer, 0xff, bytes, self.stream.cu_stream()) }
+            .map_err(|e| self.fail("cuMemset", e, 0))
+    }
+
     /// A buffer with these values.
     pub(super) fn upload<T: DeviceRepr + Clone>(
         &self,
@@ -241,6 +263,45 @@ impl Context {
         }
         self.synchronize()?;
         Ok(values)
+    }
+
+    /// Copies `values` to the elements from `first` on, and waits until they are there.
+    pub(super) fn upload_to<T: DeviceRepr>(
+        &self,
+        to: &mut Buffer<T>,
+        first: usize,
+        values: &[T],
+    ) -> Result<(), DeviceError> {
+        self.check()?;
+        if values.is_empty() {
+            return Ok(());
+        }
+        let mut view = to.0.slice_mut(first..first + values.len());
+        self.stream.memcpy_htod(values, &mut view).map_err(|e| self.fail("upload", e, 0))?;
+        self.synchronize()
+    }
+
+    /// Copies `len` elements of a buffer from `from` on to those from `to` on; the two ranges do not overlap.
+    pub(super) fn copy_within<T: DeviceRepr>(
+        &self,
+        buffer: &mut Buffer<T>,
+        from: usize,
+        to: usize,
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        self.check()?;
+        let inside = from.max(to) + len <= buffer.len();
+        if len == 0 || !inside || from.abs_diff(to) < len {
+            let what = format!("copy: {len} elements from {from} to {to} of {}", buffer.len());
+            return Err(DeviceError::Launch(what));
+        }
+        self.stream.context().bind_to_thread().map_err(|e| self.fail("copy", e, 0))?;
+        let size = size_of::<T>();
+        let (pointer, _) = buffer.0.device_ptr(&self.stream);
+        let at = |element: usize| pointer + (element * size) as u64;
+        // SAFETY: both ranges lie in the buffer, as just checked, and the stream is this context's.
+        unsafe { result::memcpy_dtod_async(at(to), at(from), len * size, self.stream.cu_stream()) }
+            .map_err(|e| self.fail("copy", e, 0))
     }
 
     /// Loads a program, so that its compilation is not part of a launch. Several threads may do so at once.

@@ -18,9 +18,11 @@ mod probe;
 mod probes;
 mod rows;
 mod sampling;
+mod swap;
 mod weights;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -39,6 +41,7 @@ pub use compile::{CompileError, Compiler, Cubin, Program, Source, options};
 pub use context::{Buffer, Context};
 pub use probe::{Absent, Gpu, probe};
 pub use probes::Scalars;
+pub use swap::CudaSwap;
 
 /// A GPU as a device.
 #[derive(Debug)]
@@ -145,6 +148,7 @@ impl Device for Cuda {
     type Matrix = CudaMatrix;
     type Rope = CudaRope;
     type Kv = CudaKv;
+    type Swap = CudaSwap;
 
     fn name(&self) -> &'static str {
         "cuda"
@@ -233,6 +237,65 @@ impl Device for Cuda {
         let positions = shape.layers * shape.blocks * shape.block_size;
         let len = positions * shape.kv_heads * shape.head_dim;
         Ok(CudaKv { shape, k: self.context.alloc(len)?, v: self.context.alloc(len)? })
+    }
+
+    fn alloc_swap(&self, shape: KvShape) -> Result<CudaSwap, DeviceError> {
+        Ok(CudaSwap::new(shape))
+    }
+
+    fn copy_block(&mut self, kv: &mut CudaKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        kv.copy_block(&self.context, from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &CudaKv,
+        blocks: &[u32],
+        swap: &mut CudaSwap,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.swap_out(&self.context, blocks, swap, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &CudaSwap,
+        slots: &[u32],
+        kv: &mut CudaKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.swap_in(&self.context, swap, slots, blocks)
+    }
+
+    fn poison_f32(
+        &mut self,
+        x: &mut Buffer<f32>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_t16(
+        &mut self,
+        x: &mut Buffer<u16>,
+        elements: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        self.context.poison(x, elements)
+    }
+
+    fn poison_block(&mut self, kv: &mut CudaKv, block: u32) -> Result<(), DeviceError> {
+        let KvShape { layers, blocks, block_size, kv_heads, head_dim } = kv.shape;
+        let block = block as usize;
+        require(block < blocks, || format!("poison_block: block {block} of {blocks}"))?;
+        let len = block_size * kv_heads * head_dim;
+        for layer in 0..layers {
+            let first = (layer * blocks + block) * len;
+            self.context.poison(&mut kv.k, first..first + len)?;
+            self.context.poison(&mut kv.v, first..first + len)?;
+        }
+        Ok(())
     }
 
     fn embed(

@@ -66,6 +66,43 @@ impl HostKv {
         }
     }
 
+    /// Element range of a block in `layer`.
+    fn block(&self, layer: usize, block: u32) -> std::ops::Range<usize> {
+        let len = self.shape.block_size * self.row_len();
+        let first = (layer * self.shape.blocks + block as usize) * len;
+        first..first + len
+    }
+
+    /// Copies a block to another one, all layers.
+    pub(super) fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
+        self.shape.check_blocks("copy_block", &[from, to])?;
+        for layer in 0..self.shape.layers {
+            let (from, to) = (self.block(layer, from), self.block(layer, to));
+            self.k.copy_within(from.clone(), to.start);
+            self.v.copy_within(from, to.start);
+        }
+        Ok(())
+    }
+
+    /// Copies blocks of another pool here, one for one, all layers.
+    pub(super) fn copy_from(
+        &mut self,
+        operator: &str,
+        other: &HostKv,
+        from: &[u32],
+        to: &[u32],
+    ) -> Result<(), DeviceError> {
+        other.shape.check_swap(operator, from, self.shape, to)?;
+        for layer in 0..self.shape.layers {
+            for (&from, &to) in from.iter().zip(to) {
+                let (from, to) = (other.block(layer, from), self.block(layer, to));
+                self.k[to.clone()].copy_from_slice(&other.k[from.clone()]);
+                self.v[to].copy_from_slice(&other.v[from]);
+            }
+        }
+        Ok(())
+    }
+
     /// K values, all of them.
     pub(super) fn k(&self) -> &[u16] {
         &self.k
@@ -79,6 +116,20 @@ impl HostKv {
     /// K and V values, to write.
     pub(super) fn k_v_mut(&mut self) -> (&mut [u16], &mut [u16]) {
         (&mut self.k, &mut self.v)
+    }
+
+    /// Fills a block with NaN, in all layers.
+    pub(super) fn poison(&mut self, block: u32) -> Result<(), DeviceError> {
+        let KvShape { layers, blocks, block_size, .. } = self.shape;
+        let block = block as usize;
+        require(block < blocks, || format!("poison_block: block {block} of {blocks}"))?;
+        let len = block_size * self.row_len();
+        for layer in 0..layers {
+            let first = (layer * blocks + block) * len;
+            self.k[first..first + len].fill(UNWRITTEN);
+            self.v[first..first + len].fill(UNWRITTEN);
+        }
+        Ok(())
     }
 
     /// Puts K and V of other origin at positions `from..` of a sequence with these blocks: what

@@ -11,7 +11,7 @@ mod embed;
 mod gemm;
 mod kv;
 mod log;
-mod logprobs;
+pub(super) mod logprobs;
 mod matrix;
 mod norm;
 mod rope;
@@ -22,6 +22,7 @@ mod swiglu;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::checks::{require, require_len};
@@ -109,6 +110,7 @@ impl Device for Host {
     type Matrix = HostMatrix;
     type Rope = RopeTable;
     type Kv = HostKv;
+    type Swap = HostKv;
 
     fn name(&self) -> &'static str {
         "host"
@@ -176,6 +178,50 @@ impl Device for Host {
 
     fn alloc_kv(&self, shape: KvShape) -> Result<HostKv, DeviceError> {
         HostKv::new(shape)
+    }
+
+    fn alloc_swap(&self, shape: KvShape) -> Result<HostKv, DeviceError> {
+        HostKv::new(shape)
+    }
+
+    fn copy_block(&mut self, kv: &mut HostKv, from: u32, to: u32) -> Result<(), DeviceError> {
+        kv.copy_block(from, to)
+    }
+
+    fn swap_out(
+        &mut self,
+        kv: &HostKv,
+        blocks: &[u32],
+        swap: &mut HostKv,
+        slots: &[u32],
+    ) -> Result<(), DeviceError> {
+        swap.copy_from("swap_out", kv, blocks, slots)
+    }
+
+    fn swap_in(
+        &mut self,
+        swap: &HostKv,
+        slots: &[u32],
+        kv: &mut HostKv,
+        blocks: &[u32],
+    ) -> Result<(), DeviceError> {
+        kv.copy_from("swap_in", swap, slots, blocks)
+    }
+
+    fn poison_f32(&mut self, x: &mut Vec<f32>, elements: Range<usize>) -> Result<(), DeviceError> {
+        require_len("poison_f32", "x", x.len(), elements.end)?;
+        x[elements].fill(f32::NAN);
+        Ok(())
+    }
+
+    fn poison_t16(&mut self, x: &mut Vec<u16>, elements: Range<usize>) -> Result<(), DeviceError> {
+        require_len("poison_t16", "x", x.len(), elements.end)?;
+        x[elements].fill(UNWRITTEN);
+        Ok(())
+    }
+
+    fn poison_block(&mut self, kv: &mut HostKv, block: u32) -> Result<(), DeviceError> {
+        kv.poison(block)
     }
 
     fn embed(

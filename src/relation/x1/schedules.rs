@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::record::Run;
 use crate::record::sites::Site;
+use crate::relation::resolve;
 use crate::strategy::{Space, cases};
 use crate::subject::{Subject, SubjectError};
 
@@ -68,7 +69,7 @@ pub fn compare(
             if index >= count {
                 return Ok(all);
             }
-            let case = cases.nth(seed, index).current();
+            let case = resolve(host, &cases.nth(seed, index).current())?;
             let run = |subject: &dyn Subject| {
                 subject.execute(&case.world, &case.workload, &case.schedule, case.seed, None)
             };
@@ -108,16 +109,16 @@ fn judge(here: &Run, there: &Run) -> Schedules {
 }
 
 fn first_difference(here: &Run, there: &Run) -> Option<String> {
-    for (uid, a) in &here.outputs {
-        let Some(b) = there.outputs.get(uid) else {
-            return Some(format!("request {uid} has no output"));
+    for (id, a) in &here.outputs {
+        let Some(b) = there.outputs.get(id) else {
+            return Some(format!("{id} has no output"));
         };
         for (x, y) in a.positions.iter().zip(&b.positions) {
             let count = x.sites.len();
             let site = x.sites.iter().zip(&y.sites).position(|(x, y)| x != y);
             if let Some(site) = site {
                 return Some(format!(
-                    "request {uid}, position {}, {}: {:016x} is {:016x}",
+                    "{id}, position {}, {}: {:016x} is {:016x}",
                     x.position,
                     Site::nth(site, count),
                     x.sites[site],
@@ -126,7 +127,7 @@ fn first_difference(here: &Run, there: &Run) -> Option<String> {
             }
             if x != y {
                 return Some(format!(
-                    "request {uid}, position {}: logits {:016x} are {:016x}",
+                    "{id}, position {}: logits {:016x} are {:016x}",
                     x.position, x.logits, y.logits
                 ));
             }
@@ -135,16 +136,16 @@ fn first_difference(here: &Run, there: &Run) -> Option<String> {
             let layer = x.layers.iter().zip(&y.layers).position(|(x, y)| x != y);
             if let Some(layer) = layer {
                 return Some(format!(
-                    "request {uid}, position {}, layer {layer}: {:x?} is {:x?}",
+                    "{id}, position {}, layer {layer}: {:x?} is {:x?}",
                     x.position, x.layers[layer], y.layers[layer]
                 ));
             }
         }
         if a.tokens != b.tokens {
-            return Some(format!("request {uid}: tokens {:?} are {:?}", a.tokens, b.tokens));
+            return Some(format!("{id}: tokens {:?} are {:?}", a.tokens, b.tokens));
         }
         if a != b {
-            return Some(format!("request {uid}: outputs differ in shape"));
+            return Some(format!("{id}: outputs differ in shape"));
         }
     }
     if here.trajectory != there.trajectory {
