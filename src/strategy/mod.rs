@@ -110,12 +110,12 @@ impl Strategy for Cases {
 const DIRECTED: [&[Feature]; 6] = {
     use Feature::*;
     [
-        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort],
-        &[Shared, Arrive, Hit, Cut, Namespace, Follow],
+        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison],
+        &[Shared, Arrive, Hit, Cut, Namespace, Follow, Land],
         &[Tight, Preempt, Cut, Sampled, Swap],
-        &[Place, Evict, Bucket, Land, Preempt, Cut, Poison],
         &[Pressure, Rank, Poison],
+        &[Evict, Land, Preempt, Cut, Poison],
     ]
 };
 

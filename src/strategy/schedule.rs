@@ -156,7 +156,9 @@ impl Course<'_, '_> {
         let can_leave = self.plan.request.max_tokens >= 2 || self.level(Feature::Cut) > 0;
         loop {
             let first_cut = self.cuts(residency, from, known);
-            self.linger(place, residency, from, last);
+            // Who is there from the start meets the others.
+            let alone = self.requests == 1 || start.arrival > 0 || residency > 1;
+            self.linger(place, residency, from, last, alone);
             let again = residency == 1 || self.draw.percent(40);
             let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
             let percent = leaves / if self.tight || is_forked_from { 4 } else { 2 };
@@ -407,13 +409,13 @@ impl Course<'_, '_> {
     }
 
     /// Stalls and ranks.
-    fn linger(&mut self, place: usize, residency: u32, from: usize, last: usize) {
+    fn linger(&mut self, place: usize, residency: u32, from: usize, last: usize, alone: bool) {
         if self.draw.percent(self.level(Feature::Stall) / 3) && last > from {
             let tokens = self.draw.between(from + 1, last) as u32;
             let steps = self.draw.between(1, 3) as u32;
             self.push(Mark::Computed { residency, tokens }, Act::Stall { steps });
         }
-        if self.draw.percent(self.level(Feature::Rank) / 2) {
+        if self.draw.percent(self.level(Feature::Rank) / if alone { 10 } else { 1 }) {
             // Early, while the others are there: the eldest goes behind them, the others before them.
             let tokens = self.draw.between(0, self.plan.prompt_len.min(last)) as u32;
             let to = match place {

@@ -148,7 +148,7 @@ impl Swarm {
         rare(&mut levels[Feature::Namespace as usize], draw.percent(40));
         rare(&mut levels[Feature::Follow as usize], draw.percent(40));
         rare(&mut levels[Feature::Bucket as usize], draw.percent(50));
-        rare(&mut levels[Feature::Pressure as usize], draw.percent(20));
+        rare(&mut levels[Feature::Pressure as usize], draw.percent(35));
         rare(&mut levels[Feature::Poison as usize], draw.percent(60));
         Swarm(levels)
     }
