@@ -420,6 +420,7 @@ impl Course<'_, '_> {
             let tokens = self.draw.between(0, self.plan.prompt_len.min(last)) as u32;
             let to = match place {
                 0 => self.requests,
+                _ if self.draw.percent(70) => 0,
                 _ => self.draw.below(place),
             };
             self.push(Mark::Computed { residency, tokens }, Act::Rank { to: to as u32 });
