@@ -22,6 +22,8 @@ pub struct DeviceModel<D: Device> {
     pub(super) config: ModelConfig,
     pub(super) dtype: Dtype,
     pub(super) digest: String,
+    /// Hash of the device's contract.
+    contract_hash: String,
     pub(super) embedding: D::Matrix,
     pub(super) layers: Vec<DeviceLayer<D>>,
     pub(super) final_norm: D::T16,
@@ -99,6 +101,7 @@ impl<D: Device> DeviceModel<D> {
             head: synthetic.head().map(|r| device.make_matrix(&r)).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            contract_hash: device.contract().hash(),
             device,
         })
     }
@@ -137,6 +140,7 @@ impl<D: Device> DeviceModel<D> {
             head: model.head.as_ref().map(&matrix).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            contract_hash: device.contract().hash(),
             device,
         })
     }
@@ -164,6 +168,11 @@ impl<D: Device> DeviceModel<D> {
     /// The contract in force.
     pub fn contract(&self) -> &Contract {
         self.device.contract()
+    }
+
+    /// [`Contract::hash`] of the contract in force.
+    pub fn contract_hash(&self) -> &str {
+        &self.contract_hash
     }
 
     /// Longest sequence, in positions, that the model and its RoPE table allow.

@@ -58,8 +58,18 @@ impl TrajectoryHasher {
     /// Writes a list of numbers, its length first.
     pub fn list(&mut self, xs: impl ExactSizeIterator<Item = u64>) {
         self.u64(xs.len() as u64);
+        self.buffer.reserve(8 * xs.len());
         for x in xs {
             self.u64(x);
+        }
+    }
+
+    /// Writes a list of numbers below 2^32, its length first.
+    pub fn list32(&mut self, xs: impl ExactSizeIterator<Item = u32>) {
+        self.u64(xs.len() as u64);
+        self.buffer.reserve(4 * xs.len());
+        for x in xs {
+            self.buffer.extend_from_slice(&x.to_le_bytes());
         }
     }
 
