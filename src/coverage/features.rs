@@ -28,9 +28,16 @@ pub(super) fn evidence(feature: Feature) -> Evidence {
         Feature::Hit => Act(ActKind::Hit),
         Feature::Shared => Ran(&[Sentinel::HitTokensSaved, Sentinel::HitRefused]),
         Feature::Sampled => Ran(&[Sentinel::DrawNotArgmax]),
-        Feature::Tight | Feature::Siblings | Feature::Budget | Feature::Odd | Feature::Crowd => {
-            Drawn
-        }
+        Feature::Samples => Act(ActKind::Fork),
+        Feature::Swap => Ran(&[Sentinel::SwapOut]),
+        Feature::Abort => Act(ActKind::Abort),
+        Feature::Tight
+        | Feature::Siblings
+        | Feature::Budget
+        | Feature::Odd
+        | Feature::Crowd
+        | Feature::Namespace
+        | Feature::Follow => Drawn,
     }
 }
 
@@ -44,8 +51,13 @@ fn events(feature: Feature) -> &'static [Event] {
         Feature::Arrive => &[Arrive, Admit],
         Feature::Hit | Feature::Shared | Feature::Siblings => &[CacheHit, CacheRefused, Publish],
         Feature::Tight => &[Evict, PreemptRecompute, Resume],
+        Feature::Samples => &[Event::Fork, CowCopy],
+        Feature::Swap => &[PreemptSwap, SwapIn],
+        Feature::Abort => &[Event::Abort],
         Feature::Stall
         | Feature::Rank
+        | Feature::Namespace
+        | Feature::Follow
         | Feature::Sampled
         | Feature::Budget
         | Feature::Odd

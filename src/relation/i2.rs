@@ -1,4 +1,9 @@
-//! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits.
+//! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits; the others are in files of their own.
+
+mod cancel;
+mod fork;
+mod namespace;
+mod swap;
 
 use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
 use crate::schedule::ActKind;
@@ -8,6 +13,11 @@ use crate::workload::SampleId;
 
 use super::compare::Known;
 use super::{Compared, Executions, Judgement, Relation, Spread, compare};
+
+pub(super) use cancel::CANCEL;
+pub(super) use fork::FORK;
+pub(super) use namespace::NAMESPACE;
+pub(super) use swap::SWAP;
 
 /// Any partition of a prefill into chunks.
 pub(super) static CHUNK: Relation = Relation {
@@ -72,14 +82,7 @@ pub(super) static PREFIX: Relation = Relation {
     applies: |c| can(c, ActKind::Hit, "the subject has no prefix cache to deviate from"),
     judge: |executions| {
         let mut served = fired(executions, ActKind::Hit);
-        let outputs = &executions.run().outputs;
-        let attached = |moment: &KvMoment| *moment == KvMoment::Attached;
-        served.extend(
-            outputs
-                .iter()
-                .filter(|(_, o)| o.kv.iter().any(|kv| attached(&kv.moment)))
-                .map(|(id, _)| *id),
-        );
+        served.extend(read_at(executions, KvMoment::Attached));
         served.sort_unstable();
         served.dedup();
         equal_to_canonical(executions, &served, "no prefix was served or refused")
@@ -95,7 +98,7 @@ fn computes_again(output: &Output) -> bool {
     output.positions.iter().any(|p| p.residency > 1 && !swapped(p.residency))
 }
 
-pub(super) fn can(
+fn can(
     capabilities: &Capabilities,
     act: ActKind,
     missing: &'static str,
@@ -106,8 +109,27 @@ pub(super) fn can(
     if capabilities.acts.contains(&act) { Ok(()) } else { Err(missing) }
 }
 
+/// [`can`], of a subject that reports K and V too.
+fn can_with_kv(
+    capabilities: &Capabilities,
+    act: ActKind,
+    missing: &'static str,
+) -> Result<(), &'static str> {
+    if !capabilities.kv {
+        return Err("the subject reports no K and V");
+    }
+    can(capabilities, act, missing)
+}
+
+/// Samples whose K and V were read back at this moment.
+fn read_at(executions: &Executions<'_>, moment: KvMoment) -> Vec<SampleId> {
+    let outputs = executions.run().outputs.iter();
+    let read = outputs.filter(|(_, o)| o.kv.iter().any(|kv| kv.moment == moment));
+    read.map(|(id, _)| *id).collect()
+}
+
 /// Samples for which an intent of this kind changed a decision.
-pub(super) fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<SampleId> {
+fn fired(executions: &Executions<'_>, kind: ActKind) -> Vec<SampleId> {
     let mut ids: Vec<SampleId> = executions
         .run()
         .intents

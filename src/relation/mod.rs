@@ -93,7 +93,17 @@ impl Relation {
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 5] = [&i1::I1, &i2::CHUNK, &i2::PREEMPT, &i2::PREFIX, &i3::I3];
+pub static RELATIONS: [&Relation; 9] = [
+    &i1::I1,
+    &i2::CHUNK,
+    &i2::PREEMPT,
+    &i2::PREFIX,
+    &i2::SWAP,
+    &i2::FORK,
+    &i2::CANCEL,
+    &i2::NAMESPACE,
+    &i3::I3,
+];
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
@@ -110,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
-        assert_eq!(named("I2").len(), 3);
+        assert_eq!(named("I2").len(), 7);
         assert_eq!(named("I2.chunk").len(), 1);
         assert_eq!(named("i1").len(), 1);
-        assert_eq!(named("i2").len(), 3);
+        assert_eq!(named("i2").len(), 7);
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

@@ -109,10 +109,10 @@ impl Strategy for Cases {
 const DIRECTED: [&[Feature]; 4] = {
     use Feature::*;
     [
-        &[Cut, Preempt, Shared, Arrive, Hit, Rank],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold],
-        &[Shared, Arrive, Hit, Cut],
-        &[Tight, Preempt, Cut, Sampled],
+        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort],
+        &[Shared, Arrive, Hit, Cut, Namespace, Follow],
+        &[Tight, Preempt, Cut, Sampled, Swap],
     ]
 };
 
@@ -129,6 +129,7 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     workload::size_pool(draw, &swarm, &mut world, &workload);
+    workload::size_swap(draw, &swarm, &mut world, &workload);
     let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
     let targets =
         directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();

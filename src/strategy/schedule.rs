@@ -1,6 +1,7 @@
 //! Schedules: deviations placed along each request's expected course, so that most of them fire.
 
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
+use crate::workload::SampleId;
 use crate::world::World;
 
 use super::Space;
@@ -18,73 +19,185 @@ pub(super) fn schedule(
 ) -> Schedule {
     let blocks: usize = planned.iter().map(|p| p.blocks(world.block_size)).sum();
     let tight = (world.pool_blocks as usize) < blocks;
+    let samples: usize = planned.iter().map(|p| p.request.samples as usize).sum();
+    let doomed = doomed(draw, swarm, samples);
     let mut schedule = Schedule::default();
-    for (i, plan) in planned.iter().enumerate() {
-        let mut course = Course {
-            draw,
-            space,
-            swarm,
-            world,
-            plan,
-            requests: planned.len(),
-            tight,
-            offers: 0,
-            intents: Vec::new(),
-        };
-        course.lay(i);
-        schedule.intents.append(&mut course.intents);
+    // Boundaries at which the first sample of each request arrives.
+    let mut arrivals: Vec<usize> = Vec::with_capacity(planned.len());
+    let mut place = 0;
+    for plan in planned {
+        // Whom others fork from is left in peace, so that they find it.
+        let forks = plan.request.samples > 1 && draw.percent(swarm.level(Feature::Samples));
+        let after = plan.follows.map(|of| arrivals[of] + planned[of].request.max_tokens as usize);
+        for id in plan.request.sample_ids() {
+            let is_first = id.sample == plan.request.first_sample;
+            let kin = if is_first {
+                Kin::First { forks, after }
+            } else {
+                let arrival = *arrivals.last().expect("the first sample comes first");
+                Kin::Sibling { forks: forks && (!tight || draw.percent(30)), arrival }
+            };
+            let mut course = Course {
+                draw,
+                space,
+                swarm,
+                world,
+                plan,
+                id,
+                kin,
+                requests: samples,
+                tight,
+                doomed: doomed.contains(&place),
+                offers: 0,
+                intents: Vec::new(),
+            };
+            let arrival = course.lay(place);
+            if is_first {
+                arrivals.push(arrival);
+            }
+            schedule.intents.append(&mut course.intents);
+            place += 1;
+        }
     }
     schedule
 }
 
-/// One request's expected course, as far as it is laid out.
+/// Which of the samples are aborted, by their place.
+fn doomed(draw: &mut Draw<'_>, swarm: &Swarm, samples: usize) -> Vec<usize> {
+    let level = swarm.level(Feature::Abort);
+    let percent = if samples > 1 { level } else { level / 3 };
+    let mut doomed = Vec::new();
+    for percent in [percent, percent / 3] {
+        if draw.percent(percent) {
+            doomed.push(draw.below(samples));
+        }
+    }
+    doomed
+}
+
+/// How a course depends on that of another sample.
+#[derive(Clone, Copy, Debug)]
+enum Kin {
+    /// The first sample of its request.
+    First {
+        /// Whether others fork from it.
+        forks: bool,
+        /// Boundary at which what it continues has finished.
+        after: Option<usize>,
+    },
+    /// A later sample.
+    Sibling {
+        /// Whether it is to be forked.
+        forks: bool,
+        /// Boundary at which the first sample arrives.
+        arrival: usize,
+    },
+}
+
+/// One sample's expected course, as far as it is laid out.
 struct Course<'a, 'r> {
     draw: &'a mut Draw<'r>,
     space: &'a Space,
     swarm: &'a Swarm,
     world: &'a World,
     plan: &'a Planned,
+    id: SampleId,
+    kin: Kin,
     requests: usize,
     /// Whether pool pressure may preempt it in ways that are not laid out here.
     tight: bool,
+    /// Whether it is to be aborted.
+    doomed: bool,
     /// Offers that the course has used up.
     offers: u32,
     intents: Vec<Intent>,
 }
 
+/// Where a sample stands when it becomes resident.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    /// Boundary at which it arrives.
+    arrival: usize,
+    /// Blocks that the prefix cache is expected to serve.
+    hit: usize,
+    /// Tokens that it takes over from another sample.
+    forked: Option<usize>,
+}
+
 impl Course<'_, '_> {
-    fn lay(&mut self, place: usize) {
+    /// Lays the course out. Returns the boundary of the arrival.
+    fn lay(&mut self, place: usize) -> usize {
         let prompt = self.plan.prompt_len;
         // The last boundary at which the request is resident has this many tokens computed.
         let last = prompt + self.plan.request.max_tokens as usize - 2;
-        let mut hit = self.arrive(place);
-        self.hold();
+        let start = self.arrive(place);
+        if start.forked.is_none() {
+            self.hold();
+        }
         self.offers += 1;
-        hit = self.trim(hit, 50);
-        let mut from = hit * self.world.block_size as usize;
+        if self.doomed && self.draw.percent(8) {
+            self.push(Mark::Offer { n: self.offers }, Act::Abort);
+            return start.arrival;
+        }
+        let block = self.world.block_size as usize;
+        let mut from = match start.forked {
+            Some(tokens) => {
+                self.push(Mark::Offer { n: self.offers }, Act::Fork);
+                tokens
+            }
+            None => self.trim(start.hit, 50) * block,
+        };
         let mut residency = 1;
         let mut known = prompt;
+        let is_forked_from = matches!(self.kin, Kin::First { forks: true, .. });
         let can_leave = self.plan.request.max_tokens >= 2 || self.level(Feature::Cut) > 0;
         loop {
             let first_cut = self.cuts(residency, from, known);
             self.linger(residency, from, last);
             let again = residency == 1 || self.draw.percent(40);
-            let percent = self.level(Feature::Preempt) / if self.tight { 4 } else { 2 };
-            if residency > 3 || !again || !can_leave || !self.draw.percent(percent) {
+            let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
+            let percent = leaves / if self.tight || is_forked_from { 4 } else { 2 };
+            let stays = residency > 3 || !again || !can_leave || !self.draw.percent(percent);
+            if self.doomed && (stays || self.tight || self.draw.percent(50)) {
+                self.abort(residency, from, first_cut, last);
                 break;
             }
-            let Some(tokens) = self.preempt(residency, first_cut, known, last) else { break };
-            // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
-            let block = self.world.block_size as usize;
-            hit = if self.world.prefix_cache { tokens / block } else { 0 };
+            if stays {
+                break;
+            }
+            let left = self.preempt(residency, first_cut, known, last);
+            let Some((tokens, swapped)) = left else { break };
             self.hold();
             self.offers += 1;
-            hit = if self.tight { hit } else { self.trim(hit, 60) };
-            from = hit * block;
+            if self.doomed && self.draw.percent(50) {
+                self.push(Mark::Offer { n: self.offers }, Act::Abort);
+                break;
+            }
+            from = if swapped {
+                tokens
+            } else {
+                // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
+                let hit = if self.world.prefix_cache { tokens / block } else { 0 };
+                block * if self.tight { hit } else { self.trim(hit, 60) }
+            };
             residency += 1;
             known = known.max(tokens + 1);
         }
         self.volunteer(place);
+        start.arrival
+    }
+
+    /// Aborts it in this residency, and takes back what was meant for later.
+    fn abort(&mut self, in_residency: u32, from: usize, first_cut: Option<usize>, last: usize) {
+        let at = match first_cut {
+            Some(cut) if self.draw.percent(40) => cut,
+            _ => self.draw.between(from, last.max(from)),
+        } as u32;
+        self.intents.retain(|intent| {
+            !matches!(intent.mark, Mark::Computed { residency, tokens }
+                if residency == in_residency && tokens >= at)
+        });
+        self.push(Mark::Computed { residency: in_residency, tokens: at }, Act::Abort);
     }
 
     /// Offers itself as a victim, where the pool is tight and the default would take somebody younger.
@@ -101,24 +214,55 @@ impl Course<'_, '_> {
     }
 
     fn push(&mut self, mark: Mark, act: Act) {
-        self.intents.push(Intent { uid: self.plan.request.uid, sample: 0, mark, act });
+        let SampleId { uid, sample } = self.id;
+        self.intents.push(Intent { uid, sample, mark, act });
     }
 
-    /// Staggers the arrival. Returns the whole blocks that a prefix hit is expected to serve.
-    fn arrive(&mut self, place: usize) -> usize {
-        let shares = self.plan.shared >= self.world.block_size as usize;
-        let percent = if shares { 85 } else { self.level(Feature::Arrive) };
-        if place == 0 || !self.draw.percent(percent) {
-            return 0;
-        }
-        // Late enough for an earlier request's prefill to be published, most of the time.
-        let steps = self.draw.between(2 + place, 4 + 2 * place) as u32;
-        self.push(Mark::Start, Act::Arrive { steps });
-        if !self.world.prefix_cache {
-            return 0;
-        }
+    /// Staggers the arrival.
+    fn arrive(&mut self, place: usize) -> Start {
         let block = self.world.block_size as usize;
-        (self.plan.shared / block).min((self.plan.prompt_len - 1) / block)
+        let max_tokens = self.plan.request.max_tokens as usize;
+        let cached = |tokens: usize| match self.world.prefix_cache {
+            true => (tokens / block).min((self.plan.prompt_len - 1) / block),
+            false => 0,
+        };
+        let mut start = Start { arrival: 0, hit: 0, forked: None };
+        match self.kin {
+            Kin::Sibling { forks: true, arrival } if self.plan.prompt_len > 1 && max_tokens > 1 => {
+                start.arrival = arrival + self.draw.between(1, max_tokens - 1);
+                // Where the prefix cache serves as much as a fork would, nothing would differ.
+                let all = self.plan.prompt_len - 1;
+                if !all.is_multiple_of(block) || !self.world.prefix_cache {
+                    start.forked = Some(all);
+                } else {
+                    start.hit = cached(all);
+                }
+            }
+            Kin::Sibling { arrival, .. } => {
+                start.arrival = arrival;
+                if self.draw.percent(60) {
+                    start.arrival += self.draw.between(2, 4);
+                    start.hit = cached(self.plan.prompt_len);
+                }
+            }
+            Kin::First { after: Some(after), .. } if self.draw.percent(90) => {
+                start.arrival = after + self.draw.between(1, 4);
+                start.hit = cached(self.plan.shared);
+            }
+            Kin::First { .. } => {
+                let shares = self.plan.shared.max(self.plan.foreign) >= block;
+                let percent = if shares { 85 } else { self.level(Feature::Arrive) };
+                if place > 0 && self.draw.percent(percent) {
+                    // Late enough for an earlier request's prefill to be published, most of the time.
+                    start.arrival = self.draw.between(2 + place, 4 + 2 * place);
+                    start.hit = cached(self.plan.shared);
+                }
+            }
+        }
+        if start.arrival > 0 {
+            self.push(Mark::Start, Act::Arrive { steps: start.arrival as u32 });
+        }
+        start
     }
 
     /// Refuses the next offer for a while.
@@ -184,22 +328,26 @@ impl Course<'_, '_> {
         }
     }
 
-    /// Preempts it, in the middle of its prefill or later. Returns the tokens computed by then.
+    /// Preempts it, in the middle of its prefill or later. Returns the tokens computed by then, and whether they are kept
+    /// in host memory.
     fn preempt(
         &mut self,
         residency: u32,
         first_cut: Option<usize>,
         known: usize,
         last: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, bool)> {
         let tokens = match first_cut {
             Some(cut) if self.draw.percent(50) => cut,
             _ if last >= known => self.draw.between(known, last),
             _ => first_cut?,
         };
+        let (recompute, swap) = (self.level(Feature::Preempt), self.level(Feature::Swap));
+        let swapped = self.draw.below(recompute + swap) < swap;
+        let kind = if swapped { PreemptKind::Swap } else { PreemptKind::Recompute };
         let away = self.draw.below(4) as u32;
         let mark = Mark::Computed { residency, tokens: tokens as u32 };
-        self.push(mark, Act::Preempt { kind: PreemptKind::Recompute, away });
-        Some(tokens)
+        self.push(mark, Act::Preempt { kind, away });
+        Some((tokens, swapped))
     }
 }

@@ -35,10 +35,20 @@ pub enum Feature {
     Odd,
     /// Many requests at once.
     Crowd,
+    /// Several samples a request, forked from each other.
+    Samples,
+    /// Preemption by swap.
+    Swap,
+    /// Requests that are aborted.
+    Abort,
+    /// Several namespaces of the prefix cache.
+    Namespace,
+    /// Prompts that continue another request's output.
+    Follow,
 }
 
 /// All features with the names that reports show.
-pub const FEATURES: [(Feature, &str); 14] = {
+pub const FEATURES: [(Feature, &str); 19] = {
     use Feature::*;
     [
         (Cut, "cut"),
@@ -55,6 +65,11 @@ pub const FEATURES: [(Feature, &str); 14] = {
         (Budget, "budget"),
         (Odd, "odd"),
         (Crowd, "crowd"),
+        (Samples, "samples"),
+        (Swap, "swap"),
+        (Abort, "abort"),
+        (Namespace, "namespace"),
+        (Follow, "follow"),
     ]
 };
 
@@ -110,6 +125,10 @@ impl Swarm {
         rare(&mut levels[Feature::Odd as usize], draw.percent(40));
         rare(&mut levels[Feature::Tight as usize], draw.percent(50));
         rare(&mut levels[Feature::Crowd as usize], draw.percent(6));
+        rare(&mut levels[Feature::Samples as usize], draw.percent(50));
+        rare(&mut levels[Feature::Abort as usize], draw.percent(50));
+        rare(&mut levels[Feature::Namespace as usize], draw.percent(40));
+        rare(&mut levels[Feature::Follow as usize], draw.percent(40));
         Swarm(levels)
     }
 

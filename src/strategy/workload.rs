@@ -2,7 +2,7 @@
 
 use crate::contract::sampler::SamplerParams;
 use crate::subject::Edges;
-use crate::workload::{Request, Workload};
+use crate::workload::{Continue, Prompt, Request, Workload};
 use crate::world::World;
 
 use super::Space;
@@ -13,13 +13,30 @@ use super::swarm::{Feature, Swarm};
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     pub(super) request: Request,
-    /// Tokens it shares with the prompt of an earlier request.
+    /// Tokens it shares with an earlier request of its namespace.
     pub(super) shared: usize,
+    /// Tokens it shares with the prompt of an earlier request of another namespace.
+    pub(super) foreign: usize,
+    /// Index of the request that it continues.
+    pub(super) follows: Option<usize>,
     /// Length of its prompt, if it is a continuation the most that it can be.
     pub(super) prompt_len: usize,
 }
 
 impl Planned {
+    /// Finds out what it shares with earlier requests.
+    fn compare(&mut self, earlier: &[Planned]) {
+        let Some(prompt) = self.request.prompt.tokens() else { return };
+        let (mut shared, mut foreign) = (0, 0);
+        for other in earlier.iter().map(|e| &e.request) {
+            let tokens = common(other.prompt.tokens().unwrap_or_default(), prompt);
+            let is_own = other.namespace == self.request.namespace;
+            let most = if is_own { &mut shared } else { &mut foreign };
+            *most = tokens.max(*most);
+        }
+        (self.shared, self.foreign) = (shared, foreign);
+    }
+
     /// Blocks that all its samples need.
     pub(super) fn blocks(&self, block_size: u32) -> usize {
         let positions = self.prompt_len + self.request.max_tokens as usize - 1;
@@ -63,11 +80,12 @@ pub(super) fn requests(
         } else {
             length(draw, space, world.block_size as usize)
         };
-        let (mut prompt, shared) =
-            prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
+        let mut prompt = prompt(draw, space, swarm, world, &planned, wanted.clamp(1, room));
         prompt.truncate(room);
-        planned.push(Planned {
-            shared,
+        let mut plan = Planned {
+            shared: 0,
+            foreign: 0,
+            follows: None,
             prompt_len: prompt.len(),
             request: Request {
                 sampling: sampling(draw, swarm),
@@ -75,9 +93,68 @@ pub(super) fn requests(
                 ignore_eos: draw.percent(75),
                 ..Request::new(i as u64 + 1, prompt, max_tokens as u32)
             },
-        });
+        };
+        if draw.percent(swarm.level(Feature::Namespace)) {
+            plan.request.namespace = if directed { i % 2 } else { draw.below(2) } as u32;
+        }
+        if !follow(draw, space, swarm, &mut planned, &mut plan) {
+            plan.compare(&planned);
+        }
+        if !crowd {
+            samples(draw, space, swarm, &mut plan);
+        }
+        planned.push(plan);
     }
     planned
+}
+
+/// Lets a request continue an earlier one, if there is room for that.
+fn follow(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    earlier: &mut [Planned],
+    plan: &mut Planned,
+) -> bool {
+    if earlier.is_empty() || !draw.percent(swarm.level(Feature::Follow) / 2) {
+        return false;
+    }
+    let at = draw.below(earlier.len());
+    let of = &mut earlier[at];
+    let all = of.request.max_tokens as usize;
+    let upto = if draw.percent(70) { all } else { draw.below(all + 1) };
+    let vocab = space.edges.vocab as usize;
+    let then: Vec<u32> = (0..draw.below(6)).map(|_| draw.below(vocab) as u32).collect();
+    let prompt_len = of.prompt_len + upto + then.len();
+    if prompt_len > space.positions_max(plan.request.max_tokens as usize) {
+        return false;
+    }
+    // Most of them run to their end, so that lengths are what they are planned to be.
+    of.request.ignore_eos |= draw.percent(80);
+    plan.prompt_len = prompt_len;
+    plan.follows = Some(at);
+    plan.request.namespace = of.request.namespace;
+    plan.shared = of.prompt_len + upto.min(all - 1);
+    let of = of.request.uid;
+    plan.request.prompt = Prompt::Continue(Continue { of, upto: upto as u32, then });
+    true
+}
+
+/// Lets a request have several samples, that meet each other.
+fn samples(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm, plan: &mut Planned) {
+    if !draw.percent(swarm.level(Feature::Samples) / 2) {
+        return;
+    }
+    let request = &mut plan.request;
+    request.samples = 2 + draw.weighted(&[60, 30, 10]) as u32;
+    if draw.percent(10) {
+        request.first_sample = 1 + draw.below(3) as u32;
+    }
+    request.ignore_eos |= draw.percent(80);
+    let longest = (space.edges.positions_max as usize + 1).saturating_sub(plan.prompt_len);
+    let wanted = draw.between(4, space.output_max).min(longest.max(1)) as u32;
+    // A continuation was planned for the tokens that there are.
+    request.max_tokens = request.max_tokens.max(wanted);
 }
 
 /// A prompt length: at an edge, or anywhere below the usual length.
@@ -92,7 +169,7 @@ fn length(draw: &mut Draw<'_>, space: &Space, block: usize) -> usize {
     draw.between(1, space.prompt_usual)
 }
 
-/// A prompt of `length` tokens and how many of them an earlier request has too.
+/// A prompt of `length` tokens.
 fn prompt(
     draw: &mut Draw<'_>,
     space: &Space,
@@ -100,7 +177,7 @@ fn prompt(
     world: &World,
     earlier: &[Planned],
     length: usize,
-) -> (Vec<u32>, usize) {
+) -> Vec<u32> {
     if let Some(texts) = &space.prompts {
         // A long prompt was asked for: one past the first split, if there is one.
         let past = |t: &&Vec<u32>| t.len() > space.edges.split as usize;
@@ -109,16 +186,15 @@ fn prompt(
         let text = if is_long { draw.pick(&long) } else { &texts[draw.below(texts.len())] };
         // Real prompts stay whole most of the time; a cut one ends where `length` says.
         let keep = if is_long || draw.percent(75) { text.len() } else { length.min(text.len()) };
-        let prompt = text[..keep.min(space.positions_max(space.output_max)).max(1)].to_vec();
-        let shared = earlier.iter().map(|e| common(e.request.prompt.own_tokens(), &prompt)).max();
-        return (prompt, shared.unwrap_or(0));
+        return text[..keep.min(space.positions_max(space.output_max)).max(1)].to_vec();
     }
     let vocab = space.edges.vocab as usize;
     let mut prompt: Vec<u32> = (0..length).map(|_| draw.below(vocab) as u32).collect();
-    if earlier.is_empty() {
-        return (prompt, 0);
+    let others: Vec<&[u32]> = earlier.iter().filter_map(|e| e.request.prompt.tokens()).collect();
+    if others.is_empty() {
+        return prompt;
     }
-    let other = earlier[draw.below(earlier.len())].request.prompt.own_tokens();
+    let other = draw.pick(&others);
     if draw.percent(swarm.level(Feature::Siblings) / 2) {
         prompt = other.to_vec();
         if draw.percent(60) {
@@ -126,7 +202,7 @@ fn prompt(
             let at = draw.below(prompt.len());
             prompt[at] = (prompt[at] + 1 + draw.below(vocab - 1) as u32) % vocab as u32;
         }
-    } else if draw.percent(swarm.level(Feature::Shared)) {
+    } else if draw.percent(swarm.level(Feature::Shared).max(swarm.level(Feature::Namespace))) {
         let block = world.block_size as usize;
         let blocks = other.len() / block;
         let edge = block * draw.between(1, blocks.max(1)) + draw.below(3) - 1;
@@ -135,9 +211,7 @@ fn prompt(
         prompt.truncate(tail.max(1));
         prompt.splice(0..0, other[..shared].iter().copied());
     }
-    let shared =
-        earlier.iter().map(|e| common(e.request.prompt.own_tokens(), &prompt)).max().unwrap_or(0);
-    (prompt, shared)
+    prompt
 }
 
 /// Length of the common prefix.
@@ -202,4 +276,19 @@ pub(super) fn size_pool(
         all + draw.below(9)
     };
     world.pool_blocks = pool.max(1) as u32;
+}
+
+/// Sizes the host memory to swap to: room for everything, now and then for next to nothing.
+pub(super) fn size_swap(
+    draw: &mut Draw<'_>,
+    swarm: &Swarm,
+    world: &mut World,
+    workload: &Workload,
+) {
+    if swarm.level(Feature::Swap) == 0 {
+        return;
+    }
+    let requests = workload.requests.iter().zip(workload.lengths());
+    let all: usize = requests.map(|(r, l)| r.samples as usize * l.blocks(world.block_size)).sum();
+    world.swap_blocks = if draw.percent(10) { 1 + draw.below(2) } else { all } as u32;
 }
