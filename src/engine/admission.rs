@@ -56,6 +56,7 @@ impl Scheduler {
     fn offer(&mut self, i: usize, mut cached: Vec<BlockId>) {
         let sequence = &mut self.sequences[i];
         sequence.offers += 1;
+        sequence.evicted.clear();
         let (id, n) = (sequence.id, sequence.offers);
         let due = |mark| mark == Mark::Offer { n };
         if let Some(taken) = self.deviations.take(id, due, |act| act == Act::Abort) {
@@ -94,7 +95,6 @@ impl Scheduler {
                 }
             }
         }
-        self.sequences[i].evicted.clear();
         while let Some(taken) =
             self.deviations.take(id, due, |act| matches!(act, Act::Evict { .. }))
         {
@@ -143,7 +143,7 @@ impl Scheduler {
         self.sentinels.hit(Sentinel::EvictChosen);
         self.note(i, Event::Evict);
         if self.poison {
-            self.deeds.push(Deed::Poison { block, used: true });
+            self.deeds.push(Deed::Poison(block));
         }
         true
     }

@@ -4,9 +4,13 @@
 //! many slots of each block were written since it was handed out. They decide nothing and change no result; a run that
 //! breaks a rule ends with the rule's name.
 
+use std::collections::BTreeMap;
+
 use super::blocks::BlockId;
+use super::deeds::Deed;
 use super::scheduler::{Scheduler, Slice};
 use super::sequence::State;
+use super::swap::SlotId;
 
 /// A broken rule: its name, and the numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +48,8 @@ pub(super) struct Auditor {
     block_size: usize,
     /// Leading slots of each block that were written since it was handed out.
     written: Vec<usize>,
-    /// The pool's count of hand-outs that `written` is about.
-    handed_out: Vec<u32>,
+    /// The same of the blocks in host memory, by slot.
+    swapped: BTreeMap<SlotId, usize>,
     /// References that the tables account for, reused.
     counted: Vec<u32>,
 }
@@ -56,14 +60,13 @@ impl Auditor {
         Auditor {
             block_size: block_size as usize,
             written: vec![0; blocks as usize],
-            handed_out: vec![0; blocks as usize],
+            swapped: BTreeMap::new(),
             counted: vec![0; blocks as usize],
         }
     }
 
     /// Audits a launch, and notes what it writes.
     pub(super) fn before_launch(&mut self, s: &Scheduler, launch: Launch<'_>) -> Audited {
-        self.forget_handed_out(s);
         for (slice, table) in launch.slices.iter().zip(launch.tables) {
             covered(s, slice, table, self.block_size)?;
             own_table(s, slice, table, launch.left)?;
@@ -76,19 +79,29 @@ impl Auditor {
 
     /// Audits the state after a step.
     pub(super) fn after_step(&mut self, s: &Scheduler) -> Audited {
-        self.forget_handed_out(s);
         tables(s, self.block_size)?;
         self.ledger(s)?;
+        swap_ledger(s)?;
         self.lists(s)?;
         self.published(s)
     }
 
-    /// Blocks handed out since hold nothing of their new owner yet.
-    fn forget_handed_out(&mut self, s: &Scheduler) {
-        for (block, count) in s.pool.handed_out().iter().enumerate() {
-            if self.handed_out[block] != *count {
-                self.handed_out[block] = *count;
-                self.written[block] = 0;
+    /// Follows what happens to blocks between two launches.
+    pub(super) fn follow(&mut self, deed: &Deed) {
+        match deed {
+            Deed::Read(_) | Deed::Poison { .. } => {}
+            Deed::HandOut { block, .. } => self.written[*block as usize] = 0,
+            Deed::Copy { from, to } => {
+                self.written[*to as usize] = self.written[*from as usize];
+            }
+            Deed::SwapOut { blocks, slots } => {
+                let written = blocks.iter().map(|block| self.written[*block as usize]);
+                self.swapped.extend(slots.iter().copied().zip(written));
+            }
+            Deed::SwapIn { slots, blocks } => {
+                for (slot, block) in slots.iter().zip(blocks) {
+                    self.written[*block as usize] = self.swapped.remove(slot).unwrap_or(0);
+                }
             }
         }
     }
@@ -186,12 +199,12 @@ impl Auditor {
 }
 
 fn name(s: &Scheduler, slice: &Slice) -> String {
-    format!("request {}", s.sequences[slice.index].uid)
+    format!("request {}", s.sequences[slice.index].id)
 }
 
 /// A table that goes to the device covers what is launched with blocks of the pool.
 fn covered(s: &Scheduler, slice: &Slice, table: &[BlockId], block_size: usize) -> Audited {
-    let blocks = s.pool.handed_out().len();
+    let blocks = s.pool.len();
     let stray = table.iter().find(|block| **block as usize >= blocks);
     require(stray.is_none(), "block table", || {
         format!("{} has block {stray:?} of {blocks}", name(s, slice))
@@ -214,7 +227,7 @@ fn own_table(s: &Scheduler, slice: &Slice, table: &[BlockId], left: bool) -> Aud
     for block in &table[first..] {
         let owner = s.sequences.iter().find(|q| q.blocks.contains(block));
         require(owner.is_none(), "write set", || {
-            let owner = owner.map_or(0, |q| q.uid);
+            let owner = owner.map(|q| q.id.to_string()).unwrap_or_default();
             format!("{} has left and writes block {block} of request {owner}", name(s, slice))
         })?;
     }
@@ -223,19 +236,39 @@ fn own_table(s: &Scheduler, slice: &Slice, table: &[BlockId], left: bool) -> Aud
 
 /// Tables hold blocks of the pool, each once, and none past what was launched; who is not resident has none.
 fn tables(s: &Scheduler, block_size: usize) -> Audited {
-    let blocks = s.pool.handed_out().len();
+    let blocks = s.pool.len();
     for (i, q) in s.sequences.iter().enumerate() {
         let launched = if q.state == State::Running { s.launched(i) } else { 0 };
         require(q.blocks.len() == launched.div_ceil(block_size), "block table", || {
             let have = q.blocks.len();
-            format!("request {} has {have} blocks for {launched} positions", q.uid)
+            format!("request {} has {have} blocks for {launched} positions", q.id)
         })?;
         for (j, block) in q.blocks.iter().enumerate() {
             let is_new = (*block as usize) < blocks && !q.blocks[..j].contains(block);
             require(is_new, "block table", || {
-                format!("request {} has blocks {:?} of {blocks}", q.uid, q.blocks)
+                format!("request {} has blocks {:?} of {blocks}", q.id, q.blocks)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Each slot of host memory is taken if and only if one swapped sequence holds it, once.
+fn swap_ledger(s: &Scheduler) -> Audited {
+    let held = s.sequences.iter().map(|q| q.slots.len()).sum::<usize>();
+    let taken = s.swap.taken();
+    let count = taken.iter().filter(|taken| **taken).count();
+    require(held == count, "swap ledger", || {
+        format!("{count} slots are taken, requests account for {held}")
+    })?;
+    for q in s.sequences.iter().filter(|q| !q.slots.is_empty()) {
+        let free = q.slots.iter().find(|slot| taken.get(**slot as usize) != Some(&true));
+        require(free.is_none(), "swap ledger", || {
+            format!("request {} holds slot {free:?}, which is free", q.id)
+        })?;
+        require(q.state == State::Swapped, "swap ledger", || {
+            format!("request {} holds {} slots and is not swapped", q.id, q.slots.len())
+        })?;
     }
     Ok(())
 }

@@ -31,8 +31,6 @@ pub(super) struct Allocated {
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     references: Vec<u32>,
-    /// How often each block was handed out.
-    handed_out: Vec<u32>,
     free: VecDeque<BlockId>,
     /// Unreferenced but findable, least recently released first.
     cached: VecDeque<BlockId>,
@@ -43,7 +41,6 @@ impl BlockPool {
     pub(super) fn new(blocks: u32) -> BlockPool {
         BlockPool {
             references: vec![0; blocks as usize],
-            handed_out: vec![0; blocks as usize],
             free: (0..blocks).collect(),
             cached: VecDeque::new(),
         }
@@ -70,7 +67,6 @@ impl BlockPool {
         let block = list.remove(nth)?;
         assert_eq!(self.references[block as usize], 0, "block {block} handed out while in use");
         self.references[block as usize] = 1;
-        self.handed_out[block as usize] += 1;
         Some(Allocated { block, origin, nth })
     }
 
@@ -108,9 +104,9 @@ impl BlockPool {
         *count == 0 && !findable
     }
 
-    /// How often each block was handed out, for audits.
-    pub(super) fn handed_out(&self) -> &[u32] {
-        &self.handed_out
+    /// Number of blocks.
+    pub(super) fn len(&self) -> usize {
+        self.references.len()
     }
 
     /// The free list and the cached list, for audits.

@@ -18,12 +18,14 @@ use super::{Engine, EngineError, Slice};
 pub(super) enum Deed {
     /// Read K and V back.
     Read(KvRead),
-    /// Fill a block with NaN: nobody may read what it holds.
-    Poison {
+    /// A block was given to a new owner, who has written nothing to it.
+    HandOut {
         block: BlockId,
-        /// Whether it has been in use before.
+        /// Whether it holds what an earlier owner wrote.
         used: bool,
     },
+    /// Fill a block that has become free with NaN: nobody may read what it holds.
+    Poison(BlockId),
     /// Copy a block within the pool.
     Copy { from: BlockId, to: BlockId },
     /// Copy blocks to host memory.
@@ -55,7 +57,7 @@ impl Writers {
     fn follow(&mut self, deed: &Deed) {
         match deed {
             Deed::Read(_) => {}
-            Deed::Poison { block, .. } => {
+            Deed::HandOut { block, .. } | Deed::Poison(block) => {
                 self.blocks.remove(block);
             }
             Deed::Copy { from, to } => {
@@ -82,18 +84,26 @@ impl<D: Device> Engine<'_, D> {
     pub(super) fn do_deeds(&mut self) -> Result<(), EngineError> {
         for deed in std::mem::take(&mut self.scheduler.deeds) {
             self.writers.follow(&deed);
+            if let Some(auditor) = &mut self.auditor {
+                auditor.follow(&deed);
+            }
             match deed {
                 Deed::Read(read) => self.read_kv(read)?,
-                Deed::Poison { block, used } => {
-                    self.forward.poison_block(block)?;
-                    if used {
-                        self.run.sentinels.hit(Sentinel::Poisoned);
-                    }
-                }
+                Deed::HandOut { block, used } if self.forward.poison => self.poison(block, used)?,
+                Deed::HandOut { .. } => {}
+                Deed::Poison(block) => self.poison(block, true)?,
                 Deed::Copy { from, to } => self.forward.copy_block(from, to)?,
                 Deed::SwapOut { blocks, slots } => self.forward.swap_out(&blocks, &slots)?,
                 Deed::SwapIn { slots, blocks } => self.forward.swap_in(&slots, &blocks)?,
             }
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, block: BlockId, used: bool) -> Result<(), EngineError> {
+        self.forward.poison_block(block)?;
+        if used {
+            self.run.sentinels.hit(Sentinel::Poisoned);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub(super) struct Forward<'m, D: Device> {
     swap: Option<D::Swap>,
     workspace: Option<Workspace<D>>,
     /// Whether the workspace is filled with NaN before each step.
-    poison: bool,
+    pub(super) poison: bool,
 }
 
 /// Activation buffers for up to `rows` rows.

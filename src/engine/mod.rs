@@ -345,7 +345,8 @@ impl<D: Device> Engine<'_, D> {
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
         }
-        let draws = self.draws(step);
+        // Nobody is left to draw for.
+        let draws = if left { Vec::new() } else { self.draws(step) };
         let drawn = self.draw(&draws)?;
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
         self.hash_step(step, &layout, padding, &logits);

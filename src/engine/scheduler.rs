@@ -259,7 +259,7 @@ impl Scheduler {
             let references = self.pool.references(block) as usize;
             self.boundaries.near(Boundary::References, references, 2);
             if self.pool.release(block, self.index.contains(block)) && self.poison {
-                self.deeds.push(Deed::Poison { block, used: true });
+                self.deeds.push(Deed::Poison(block));
             }
         }
     }
@@ -392,9 +392,7 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::Evict);
             self.note(i, Event::Evict);
         }
-        if self.poison {
-            self.deeds.push(Deed::Poison { block, used: origin == Origin::Evicted });
-        }
+        self.deeds.push(Deed::HandOut { block, used: origin == Origin::Evicted });
         Some(block)
     }
 

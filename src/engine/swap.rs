@@ -44,6 +44,11 @@ impl SwapPool {
         }
     }
 
+    /// Whether each slot is taken, for audits.
+    pub(super) fn taken(&self) -> &[bool] {
+        &self.taken
+    }
+
     /// Every slot is free, exactly once; the error names the first that is not.
     pub(super) fn check_idle(&self) -> Result<(), String> {
         let mut seen = vec![0u32; self.taken.len()];

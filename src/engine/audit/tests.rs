@@ -17,11 +17,14 @@ struct Bench {
 fn bench(intents: Vec<Intent>) -> Bench {
     let request = |uid: u64| Request {
         uid,
-        prompt: (0..6).map(|t| t + 10 * uid as u32).collect(),
+        prompt: (0..6).map(|t| t + 10 * uid as u32).collect::<Vec<_>>().into(),
         max_tokens: 8,
         sampling: Default::default(),
         seed: None,
         ignore_eos: true,
+        samples: 1,
+        first_sample: 0,
+        namespace: 0,
     };
     let world = World {
         model: String::new(),
@@ -35,6 +38,7 @@ fn bench(intents: Vec<Intent>) -> Bench {
         hash_bits: 64,
         buckets: Vec::new(),
         poison: false,
+        swap_blocks: 4,
     };
     let workload = Workload { requests: vec![request(1), request(2)] };
     let granules = Granules { tile: 16, split: 32, vocab: 264, positions_max: 512 };
@@ -50,6 +54,12 @@ fn tables_of(s: &Scheduler, step: &[Slice]) -> Vec<Vec<BlockId>> {
 }
 
 impl Bench {
+    fn follow(&mut self) {
+        for deed in std::mem::take(&mut self.scheduler.deeds) {
+            self.auditor.follow(&deed);
+        }
+    }
+
     fn launch(&mut self, step: &[Slice], tables: &[Vec<BlockId>], left: bool) -> Audited {
         self.auditor.before_launch(&self.scheduler, Launch { slices: step, tables, left })
     }
@@ -58,6 +68,7 @@ impl Bench {
     fn step(&mut self) {
         let step = self.scheduler.boundary();
         let tables = tables_of(&self.scheduler, &step);
+        self.follow();
         self.launch(&step, &tables, false).unwrap();
         let draws = vec![Some(0); step.iter().filter(|s| self.scheduler.draws(s)).count()];
         self.scheduler.commit(&step, &draws);
@@ -106,7 +117,7 @@ fn lists_with_a_block_too_many_too_few_or_in_the_wrong_place_are_named() {
     assert_eq!(Bench::rule(twice), "free list");
     let findable = |s: &mut Scheduler| {
         let free = s.pool.lists()[0][0];
-        s.index.publish(&[1, 2, 3, 4], 4, free);
+        s.index.publish(0, &[1, 2, 3, 4], 4, free);
     };
     assert_eq!(Bench::rule(findable), "free list");
     let forgotten = |s: &mut Scheduler| {
@@ -137,12 +148,34 @@ fn tables_that_are_too_long_repeat_a_block_or_were_not_cleared_are_named() {
     assert_eq!(Bench::rule(not_cleared), "block table");
 }
 
+#[test]
+fn slots_that_are_held_by_nobody_or_not_taken_are_named() {
+    let leaked = |s: &mut Scheduler| {
+        s.swap_out(0, 99).unwrap();
+        s.sequences[0].slots.clear();
+    };
+    assert_eq!(Bench::rule(leaked), "swap ledger");
+    let freed = |s: &mut Scheduler| {
+        s.swap_out(0, 99).unwrap();
+        let slots = s.sequences[0].slots.clone();
+        s.swap.give_back(&slots[..1]);
+    };
+    assert_eq!(Bench::rule(freed), "swap ledger");
+    let twice = |s: &mut Scheduler| {
+        s.swap_out(0, 99).unwrap();
+        s.swap_out(1, 99).unwrap();
+        s.sequences[1].slots = s.sequences[0].slots.clone();
+        s.swap.give_back(&[3]);
+    };
+    assert_eq!(Bench::rule(twice), "swap ledger");
+}
+
 /// Found before its last slot was written.
 #[test]
 fn a_block_published_too_early_is_named() {
     let early = |s: &mut Scheduler| {
         let partial = s.sequences[0].blocks[1];
-        s.index.publish(&[1, 2, 3, 4], 4, partial);
+        s.index.publish(0, &[1, 2, 3, 4], 4, partial);
     };
     assert_eq!(Bench::rule(early), "published");
 }
@@ -155,6 +188,7 @@ fn launches_that_write_or_read_what_they_must_not_are_named() {
         let step = bench.scheduler.boundary();
         let mut tables = tables_of(&bench.scheduler, &step);
         corrupt(&mut bench.scheduler, &mut tables);
+        bench.follow();
         bench.launch(&step, &tables, false).unwrap_err().rule
     };
     // Position 6 of request 1 is the third slot of its second block.
@@ -166,7 +200,7 @@ fn launches_that_write_or_read_what_they_must_not_are_named() {
     );
     assert_eq!(
         rule(|s, tables| {
-            s.index.publish(&[1, 2, 3, 4], 4, tables[0][1]);
+            s.index.publish(0, &[1, 2, 3, 4], 4, tables[0][1]);
         }),
         "shared writer"
     );
@@ -189,9 +223,10 @@ fn launches_that_write_or_read_what_they_must_not_are_named() {
 fn a_flight_that_lands_in_blocks_of_another_request_is_named() {
     let mark = |tokens| Mark::Computed { residency: 1, tokens };
     let intents = vec![
-        Intent { uid: 1, mark: mark(6), act: Act::Land { late: 2 } },
+        Intent { uid: 1, sample: 0, mark: mark(6), act: Act::Land { late: 2 } },
         Intent {
             uid: 1,
+            sample: 0,
             mark: mark(7),
             act: Act::Preempt { kind: PreemptKind::Recompute, away: 9 },
         },
@@ -209,6 +244,7 @@ fn a_flight_that_lands_in_blocks_of_another_request_is_named() {
             bench.scheduler.sequences[1].blocks.push(block);
         } else {
             let tables = tables_of(&bench.scheduler, &step);
+            bench.follow();
             bench.launch(&step, &tables, false).unwrap();
             bench.scheduler.commit(&step, &[Some(0)]);
             bench.auditor.after_step(&bench.scheduler).unwrap();

@@ -10,7 +10,7 @@ const fn place(nth: u32) -> Act {
 fn assert_unchanged(b: &Bench, requests: &[Request], run: &Run) {
     for request in requests {
         let alone = b.run(std::slice::from_ref(request), &[]).unwrap();
-        let (got, expected) = (&run.outputs[&request.uid], &alone.outputs[&request.uid]);
+        let (got, expected) = (run.first(request.uid).unwrap(), alone.first(request.uid).unwrap());
         assert_eq!(got.tokens, expected.tokens, "request {}", request.uid);
         for bits in &got.positions {
             let same = expected.positions.iter().find(|p| p.position == bits.position).unwrap();
@@ -198,10 +198,54 @@ fn a_storm_of_late_landings_in_the_smallest_pool_finishes() {
         let run = b.run(&requests, &intents).unwrap();
         let workload = Workload { requests: requests.clone() };
         let schedule = Schedule {
-            intents: intents.iter().map(|&(uid, mark, act)| Intent { uid, mark, act }).collect(),
+            intents: intents
+                .iter()
+                .map(|&(uid, mark, act)| Intent { uid, sample: 0, mark, act })
+                .collect(),
         };
         assert!((run.trajectory.boundaries.len() as u64) < boundary_bound(&workload, &schedule));
         assert!(run.sentinels.get(Sentinel::LandedAfterLeaving) > 0);
         assert_unchanged(&b, &requests, &run);
+    }
+}
+
+/// A sample in flight writes to a block that nobody may share: it is not forked from.
+#[test]
+fn a_sample_in_flight_is_not_forked_from() {
+    let b = bench(16);
+    let mut two = request(1, 0..10, 5);
+    two.samples = 2;
+    let intents = |late| {
+        let intent = |sample, mark, act| Intent { uid: 1, sample, mark, act };
+        vec![
+            intent(1, Mark::Offer { n: 1 }, Act::Hold { steps: 2 }),
+            intent(0, computed(1, 10), Act::Land { late }),
+            intent(1, Mark::Offer { n: 2 }, Act::Fork),
+        ]
+    };
+    for (late, expected) in [(0, None), (3, Some(Inert::NoSibling))] {
+        let schedule = Schedule { intents: intents(late) };
+        let workload = Workload { requests: vec![two.clone()] };
+        let run = execute(&b.model, &b.world, &workload, &schedule, 5, None).unwrap();
+        assert_eq!(inert(&run)[2], expected);
+        assert_eq!(run.sentinels.get(Sentinel::Fork), u64::from(late == 0));
+    }
+}
+
+/// Swap and abort while a chunk is in flight: what it computes is dropped, and the ledgers are at base in the end.
+#[test]
+fn swap_and_abort_may_fall_between_launch_and_landing() {
+    let mut b = bench(8);
+    b.world.swap_blocks = 4;
+    let requests = [request(1, 0..9, 5), request(2, 20..25, 6)];
+    let swap = Act::Preempt { kind: PreemptKind::Swap, away: 0 };
+    for (act, computed_again) in [(swap, true), (Act::Abort, false)] {
+        let intents = [(1, computed(1, 9), Act::Land { late: 2 }), (1, computed(1, 10), act)];
+        let run = b.run(&requests, &intents).unwrap();
+        assert_eq!(inert(&run), [None, None]);
+        assert_eq!(run.sentinels.get(Sentinel::LandedAfterLeaving), 1);
+        let of_position_9 = positions(&run, 1).iter().filter(|p| p.1 == 9).count();
+        assert_eq!(of_position_9, usize::from(computed_again));
+        assert_unchanged(&b, &requests[usize::from(!computed_again)..], &run);
     }
 }
