@@ -4,7 +4,8 @@
 // r % group of the kv head. A warp has 16 of them. K and V tiles are gathered through the block table to shared
 // memory; positions not yet written are +0 there. S and P stay in the warp's fragments: the score fragments of
 // eight positions 2i and 2i + 1 are the probability fragment of group i. Walk folds splits in registers; Parallel
-// (blockIdx.z is the split) parks them, and `attention_fold` folds in ascending order.
+// (blockIdx.z is the split) parks them, and `attention_fold` folds in ascending order. `tap`, if there is one, gets
+// what is rounded to out.
 
 #define WARPS 4
 #define ROWS (16 * WARPS)
@@ -216,7 +217,7 @@ __device__ __forceinline__ void walk_split(State& state, const u32 (&qf)[DIM / 1
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 attention_walk(const u16* q, Pool pool, const Sequence* sequences, const Work* works, u32 q_heads, u32 split,
-               u16* out, u32* counts) {
+               u16* out, float* tap, u32* counts) {
     __shared__ __align__(16) u16 ks[TILE * STRIDE];
     __shared__ __align__(16) u16 vs[TILE * STRIDE];
     Work work = works[blockIdx.x];
@@ -257,8 +258,14 @@ attention_walk(const u16* q, Pool pool, const Sequence* sequences, const Work* w
         u32* to = (u32*)(out + rows.at[r] * DIM + threadIdx.x % 4 * 2);
 #pragma unroll
         for (u32 c = 0; c < COLUMNS; c++) {
-            u32 low = r16(__fmul_rn(o[c][2 * r], inverse)), high = r16(__fmul_rn(o[c][2 * r + 1], inverse));
-            to[c * 4] = none ? NAN16 * 0x10001u : low | high << 16;
+            float low = none ? NOT_A_NUMBER : __fmul_rn(o[c][2 * r], inverse);
+            float high = none ? NOT_A_NUMBER : __fmul_rn(o[c][2 * r + 1], inverse);
+            to[c * 4] = r16x2(low, high);
+            if (tap) {
+                u64 at = rows.at[r] * DIM + c * 8 + threadIdx.x % 4 * 2;
+                tap[at] = low;
+                tap[at + 1] = high;
+            }
         }
     }
     if (folds > 0 && threadIdx.x % 32 == 0) atomicAdd(counts + ATTENTION_FOLDS, folds);
@@ -300,7 +307,8 @@ attention_parallel(const u16* q, Pool pool, const Sequence* sequences, const Wor
 
 // The second pass. blockIdx.x: row; blockIdx.y: q head; a thread per element.
 extern "C" __global__ void __launch_bounds__(DIM)
-attention_fold(const float* parked, const Row* rows, u32 q_heads, u32 split, u32 splits, u16* out, u32* counts) {
+attention_fold(const float* parked, const Row* rows, u32 q_heads, u32 split, u32 splits, u16* out, float* tap,
+               u32* counts) {
     u64 at = (u64)blockIdx.x * q_heads + blockIdx.y;
     Fold fold = {0.0f, 0.0f, 0, false};
     float o = 0.0f;
@@ -312,7 +320,9 @@ attention_fold(const float* parked, const Row* rows, u32 q_heads, u32 split, u32
         if (step == MERGE) o = __fmaf_rn(from[2 + threadIdx.x], b, __fmul_rn(o, a));
     }
     bool none = fold.marked || fold.kept == 0;
-    out[at * DIM + threadIdx.x] = none ? NAN16 : r16(__fmul_rn(o, __fdiv_rn(1.0f, fold.l)));
+    float y = none ? NOT_A_NUMBER : __fmul_rn(o, __fdiv_rn(1.0f, fold.l));
+    out[at * DIM + threadIdx.x] = r16(y);
+    if (tap) tap[at * DIM + threadIdx.x] = y;
     if (fold.kept > 1 && threadIdx.x == 0) atomicAdd(counts + ATTENTION_FOLDS, 1);
     if (at == 0 && threadIdx.x == 0) atomicAdd(counts + ATTENTION_PARALLEL, 1);
 }

@@ -19,9 +19,11 @@ struct Cuts {
 // Where y goes: r16(y), h + y, or y.
 enum Mode { ROUND, RESIDUAL, STORE };
 
-__device__ __forceinline__ void put(u32 mode, void* out, u64 at, float y) {
+// `tap`, if there is one, gets what is rounded.
+__device__ __forceinline__ void put(u32 mode, void* out, float* tap, u64 at, float y) {
     if (mode == ROUND) {
         ((u16*)out)[at] = r16(y);
+        if (tap) tap[at] = y;
     } else if (mode == RESIDUAL) {
         ((float*)out)[at] = __fadd_rn(((float*)out)[at], y);
     } else {
@@ -59,7 +61,7 @@ __device__ __forceinline__ void skinny_chain(float (&c)[4], const u16* x, const 
 
 extern "C" __global__ void __launch_bounds__(128)
 gemm_skinny_walk(const u16* x, const u16* w, u32 M, u32 N, u32 K, u32 stride, Cuts cuts, u32 mode, void* out,
-                 u32* counts) {
+                 float* tap, u32* counts) {
     u32 g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     u32 n = blockIdx.x * 64 + threadIdx.x / 32 * 16, m = blockIdx.y * 8;
     float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -73,7 +75,7 @@ gemm_skinny_walk(const u16* x, const u16* w, u32 M, u32 N, u32 K, u32 stride, Cu
 #pragma unroll
     for (u32 j = 0; j < 4; j++) {
         u32 row = m + 2 * q + j % 2, column = n + g + j / 2 * 8;
-        if (row < M && column < N) put(mode, out, (u64)row * N + column, s[j]);
+        if (row < M && column < N) put(mode, out, tap, (u64)row * N + column, s[j]);
     }
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) atomicAdd(counts + GEMM_SKINNY_WALK, 1);
 }
@@ -138,7 +140,7 @@ __device__ __forceinline__ void tiled_chain(float (&c)[8][4], const u16* x, cons
 
 extern "C" __global__ void __launch_bounds__(128)
 gemm_tiled_walk(const u16* x, const u16* w, u32 M, u32 N, u32 K, u32 stride, Cuts cuts, u32 mode, void* out,
-                u32* counts) {
+                float* tap, u32* counts) {
     u32 g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
     u32 n = blockIdx.x * TILE, m = blockIdx.y * TILE;
     float s[8][4];
@@ -156,7 +158,7 @@ gemm_tiled_walk(const u16* x, const u16* w, u32 M, u32 N, u32 K, u32 stride, Cut
 #pragma unroll
     for (u32 j = 0; j < 32; j++) {
         u32 row = m + threadIdx.x / 32 * 16 + g + j % 4 / 2 * 8, column = n + j / 4 * 8 + 2 * q + j % 2;
-        if (row < M && column < N) put(mode, out, (u64)row * N + column, s[j / 4][j % 4]);
+        if (row < M && column < N) put(mode, out, tap, (u64)row * N + column, s[j / 4][j % 4]);
     }
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) atomicAdd(counts + GEMM_TILED_WALK, 1);
 }
@@ -182,7 +184,8 @@ gemm_tiled_parallel(const u16* x, const u16* w, u32 M, u32 N, u32 K, u32 stride,
 
 // The second pass over parallel splits: from +0, ascending. One thread an element of y.
 extern "C" __global__ void __launch_bounds__(256)
-gemm_fold(const float* partials, u32 splits, u32 M, u32 N, u32 mode, void* out, u32* counts) {
+gemm_fold(const float* partials, u32 splits, u32 M, u32 N, u32 mode, void* out, float* tap,
+          u32* counts) {
     u64 count = (u64)M * N;
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
@@ -191,5 +194,5 @@ gemm_fold(const float* partials, u32 splits, u32 M, u32 N, u32 mode, void* out, 
         s = __fadd_rn(s, partials[split * count + i]);
         if (split == 1 && i == 0) atomicAdd(counts + GEMM_FOLDS, 1);
     }
-    put(mode, out, i, s);
+    put(mode, out, tap, i, s);
 }

@@ -8,15 +8,21 @@ __device__ __forceinline__ float row_scale(const float* x, u32 n, u32 lanes, flo
     return norm_scale(s, n, eps);
 }
 
-__device__ __forceinline__ void apply(const float* h, float r, const u16* weight, u32 n, u16* x) {
-    for (u32 i = threadIdx.x; i < n; i += THREADS) x[i] = r16(__fmul_rn(__fmul_rn(h[i], r), wide(weight[i])));
+// Row `row` of x; `tap`, if there is one, gets what is rounded.
+__device__ __forceinline__ void apply(const float* h, float r, const u16* weight, u32 n, u32 row, u16* x, float* tap) {
+    u64 at = (u64)row * n;
+    for (u32 i = threadIdx.x; i < n; i += THREADS) {
+        float y = __fmul_rn(__fmul_rn(h[at + i], r), wide(weight[i]));
+        x[at + i] = r16(y);
+        if (tap) tap[at + i] = y;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_fused(const float* h, const u16* weight, u32 n, u32 lanes, float eps, u16* x, u32* counts) {
-    u64 at = (u64)blockIdx.x * n;
-    float r = row_scale(h + at, n, lanes, eps);
-    apply(h + at, r, weight, n, x + at);
+norm_fused(const float* h, const u16* weight, u32 n, u32 lanes, float eps, u16* x, float* tap,
+           u32* counts) {
+    float r = row_scale(h + (u64)blockIdx.x * n, n, lanes, eps);
+    apply(h, r, weight, n, blockIdx.x, x, tap);
     if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(counts + NORM_FUSED, 1);
 }
 
@@ -27,8 +33,7 @@ norm_scales(const float* h, u32 n, u32 lanes, float eps, float* scales) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_apply(const float* h, const float* scales, const u16* weight, u32 n, u16* x, u32* counts) {
-    u64 at = (u64)blockIdx.x * n;
-    apply(h + at, scales[blockIdx.x], weight, n, x + at);
+norm_apply(const float* h, const float* scales, const u16* weight, u32 n, u16* x, float* tap, u32* counts) {
+    apply(h, scales[blockIdx.x], weight, n, blockIdx.x, x, tap);
     if (blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(counts + NORM_PLAIN, 1);
 }

@@ -32,8 +32,6 @@ enum Counter {
 #define LOG2_E __uint_as_float(0x3fb8aa3bu)
 #define MINUS_LOG2_E __uint_as_float(0xbfb8aa3bu)
 #define LN_2 __uint_as_float(0x3f317218u)
-// r16 of a NaN, either dtype.
-#define NAN16 ((u16)0x7fff)
 
 __device__ __forceinline__ bool is_nan(float x) { return (__float_as_uint(x) & 0x7fffffffu) > 0x7f800000u; }
 

@@ -1,5 +1,6 @@
 // RoPE, the optional q/k norm before it, and the write of K and V to their slots (section 5).
-// blockIdx.x: row; blockIdx.y: head of [q;k;v]. Pairs are (i, i + dim/2).
+// blockIdx.x: row; blockIdx.y: head of [q;k;v]. Pairs are (i, i + dim/2). The taps, if there are any, get what is
+// rounded to q and k: [row][head][dim].
 
 #define THREADS 128
 
@@ -10,7 +11,7 @@ __device__ __forceinline__ u64 slot_of(Row row, u32 kv_heads, u32 head, u32 size
 extern "C" __global__ void __launch_bounds__(THREADS)
 rope_and_store(const u16* qkv, const Row* rows, u32 q_heads, u32 kv_heads, u32 dim, u32 size, const float* cos_table,
                const float* sin_table, const u16* q_norm, const u16* k_norm, float eps, u32 lanes, float scale,
-               u16* q, u16* k, u16* v) {
+               u16* q, u16* k, u16* v, float* q_tap, float* k_tap) {
     Row row = rows[blockIdx.x];
     u32 head = blockIdx.y;
     const u16* x = qkv + ((u64)blockIdx.x * (q_heads + 2 * kv_heads) + head) * dim;
@@ -28,6 +29,11 @@ rope_and_store(const u16* qkv, const Row* rows, u32 q_heads, u32 kv_heads, u32 d
     }
     u16* to = is_q ? q + ((u64)blockIdx.x * q_heads + head) * dim
                    : k + slot_of(row, kv_heads, head - q_heads, size, dim);
+    float* tap = nullptr;
+    if (q_tap) {
+        tap = is_q ? q_tap + ((u64)blockIdx.x * q_heads + head) * dim
+                   : k_tap + ((u64)blockIdx.x * kv_heads + head - q_heads) * dim;
+    }
     u32 half = dim / 2;
     const float* cosine = cos_table + (u64)row.position * half;
     const float* sine = sin_table + (u64)row.position * half;
@@ -39,7 +45,15 @@ rope_and_store(const u16* qkv, const Row* rows, u32 q_heads, u32 kv_heads, u32 d
         }
         float low = __fmaf_rn(a, cosine[i], -__fmul_rn(b, sine[i]));
         float high = __fmaf_rn(b, cosine[i], __fmul_rn(a, sine[i]));
-        to[i] = r16(is_q ? __fmul_rn(low, scale) : low);
-        to[i + half] = r16(is_q ? __fmul_rn(high, scale) : high);
+        if (is_q) {
+            low = __fmul_rn(low, scale);
+            high = __fmul_rn(high, scale);
+        }
+        to[i] = r16(low);
+        to[i + half] = r16(high);
+        if (tap) {
+            tap[i] = low;
+            tap[i + half] = high;
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::contract::{Contract, MatrixUnit, Mode};
 use crate::device::Device;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Context, Cuda};
+use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
@@ -63,6 +64,17 @@ impl Fixture<Host> {
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
         Fixture::new(name, model.into(), mode, unit, Host::new)
+    }
+}
+
+impl Fixture<Hash> {
+    /// The hash device with the shapes of `model`: no arithmetic, for faults of state.
+    pub fn hash<'m>(
+        name: &str,
+        model: impl Into<Source<'m>>,
+        mode: Mode,
+    ) -> Result<Fixture<Hash>, SubjectError> {
+        Fixture::new(name, model.into(), mode, MatrixUnit::SM90, Hash::new)
     }
 }
 

@@ -42,7 +42,7 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         &["fuzz", "--seed", "-1"],
         &["fuzz", "--mode", "sideways"],
         &["fuzz", "--device", "abacus"],
-        &["fuzz", "--device", "hash"],
+        &["fuzz", "--device", "hash:1"],
         &["fuzz", "--dtype", "f64"],
         &["fuzz", "--model", "no-such-model"],
         &["fuzz", "--model", "truncated.gguf"],

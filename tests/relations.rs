@@ -45,12 +45,12 @@ fn main() -> ExitCode {
     let regressions = std::env::var_os(REGRESSIONS).map_or_else(|| committed.into(), PathBuf::from);
     let suite = Suite::from_env(regressions);
     let gpu = choice.gpu();
-    let mut devices = vec![("", host as Open)];
-    let mut shown = "host".to_owned();
+    let mut devices = vec![("", host as Open), ("::hash", hash as Open)];
+    let mut shown = "host, hash".to_owned();
     match &gpu {
         Ok(_) => {
             devices.push(("::cuda", cuda as Open));
-            shown = "host, cuda".into();
+            shown = "host, hash, cuda".into();
         }
         Err(why) if !arguments.list => eprintln!("lockstep: trials on cuda are ignored: {why}"),
         Err(_) => {}
@@ -99,6 +99,10 @@ type Open = fn(&str, &Model, Mode, Option<&Gpu>) -> Result<Shared, SubjectError>
 
 fn host(name: &str, model: &Model, mode: Mode, _: Option<&Gpu>) -> Result<Shared, SubjectError> {
     Ok(Arc::new(Fixture::host(name, model, mode)?.with_fresh_process(fresh("host"))))
+}
+
+fn hash(name: &str, model: &Model, mode: Mode, _: Option<&Gpu>) -> Result<Shared, SubjectError> {
+    Ok(Arc::new(Fixture::hash(name, model, mode)?.with_fresh_process(fresh("hash"))))
 }
 
 #[cfg(feature = "cuda")]
@@ -181,6 +185,7 @@ fn repeat(choice: Choice) -> ExitCode {
         let model = weights::open(&world.model, Some(world.dtype)).map_err(|e| e.to_string())?;
         let (open, gpu) = match choice {
             Choice::Cuda(_) => (cuda as Open, Some(choice.gpu()?)),
+            Choice::Hash => (hash as Open, None),
             _ => (host as Open, None),
         };
         let subject = open(&world.model, &model, world.mode.clone(), gpu.as_ref())

@@ -103,6 +103,7 @@ impl Subject for Toy {
             acts: BTreeSet::from([ActKind::Arrive, ActKind::Cut]),
             logits: true,
             kv: true,
+            sites: false,
             trajectory: true,
             fresh_process: false,
             sentinels,
@@ -196,6 +197,7 @@ impl Subject for Toy {
                         residency: 1,
                         position: position as u32,
                         logits,
+                        sites: Vec::new(),
                     });
                     output.kv.push(KvBits {
                         residency: 1,

@@ -42,6 +42,9 @@ impl Env {
 
 /// The environment of the device that would be used, and why it is not a GPU.
 fn environment(choice: Choice) -> (Environment, Option<String>) {
+    if choice == Choice::Hash {
+        return (Environment::current("hash", None, None), None);
+    }
     match choice.gpu() {
         #[cfg(feature = "cuda")]
         Ok(context) => {

@@ -101,6 +101,9 @@ impl Fuzz {
         };
         if !self.quiet {
             say!("{}", self.options(&campaign));
+            if fixture.device() == open::HASH {
+                say!("device hash: no arithmetic: state faults only");
+            }
         }
         let mut failures = self.replay_stored(&*fixture, &campaign.relations)?;
         let bar = self.bar(&campaign);
@@ -236,7 +239,7 @@ impl Fuzz {
             else {
                 continue;
             };
-            let command = replay_command(&path);
+            let command = replay_command(&path, fixture.device());
             say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
             failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
         }
@@ -246,7 +249,7 @@ impl Fuzz {
     /// Prints table and failure, stores the failing case.
     fn report(&self, subject: &dyn Subject, report: &Report, failures: &mut Vec<FailureJson>) {
         if let Some(failure) = &report.failure {
-            let command = |path: &Path| replay_command(path);
+            let command = |path: &Path| replay_command(path, subject.device());
             let provenance = Provenance { env: subject.environment(), command: &command };
             let stored = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER));
             let explanation = explain::explain(subject, failure.case(), failure.reported());

@@ -51,7 +51,7 @@ impl Minimize {
                 }
             }
             let shrunk = shrink(&*fixture, relation, &case, &divergence, ShrinkBudget::default());
-            let command = |path: &Path| replay_command(path);
+            let command = |path: &Path| replay_command(path, fixture.device());
             let provenance = Provenance { env: fixture.environment(), command: &command };
             let run = persist::run_of(&*fixture, &shrunk.case);
             let minimum = persist::file(

@@ -16,6 +16,9 @@ use super::CliError;
 /// Largest prompts file read, in bytes.
 const PROMPTS_BYTES_MAX: u64 = 16 << 20;
 
+/// Name of the device that has no arithmetic.
+pub(super) const HASH: &str = "hash";
+
 /// Which model, as what, where.
 #[derive(Args, Debug, Clone)]
 pub(super) struct ModelArguments {
@@ -32,7 +35,7 @@ pub(super) struct ModelArguments {
 /// Where to run.
 #[derive(Args, Debug, Clone)]
 pub(super) struct DeviceArgument {
-    /// Device: host, cuda, cuda:N, or auto, which is a GPU where there is one.
+    /// Device: host, cuda, cuda:N, hash (no arithmetic: state faults only), or auto, which is a GPU where there is one.
     #[arg(long, default_value = "host", env = "LOCKSTEP_DEVICE", value_parser = Choice::parse)]
     device: Choice,
 }
@@ -64,13 +67,15 @@ impl ModelArguments {
     }
 }
 
-/// The shortest command that replays a stored case: through cargo if that is how this program was started.
-pub(super) fn replay_command(path: &Path) -> String {
+/// The shortest command that replays a stored case: through cargo if that is how this program was started. A case found
+/// on the hash device is about its trajectory too, which is another one anywhere else.
+pub(super) fn replay_command(path: &Path, device: &str) -> String {
     let program = match (std::env::var_os("CARGO"), std::env::args().next()) {
         (None, Some(program)) => quoted(&program),
         _ => "cargo run --release --".into(),
     };
-    format!("{program} replay {}", quoted(&path.display().to_string()))
+    let device = if device == HASH { " --device hash" } else { "" };
+    format!("{program} replay {}{device}", quoted(&path.display().to_string()))
 }
 
 /// A word as a shell reads it.
@@ -97,6 +102,10 @@ impl DeviceArgument {
             arguments: vec!["replay".into(), "--trajectory".into()],
             variables: vec![(DEVICE.into(), device)],
         };
+        if self.device == Choice::Hash {
+            let fixture = Fixture::hash(name, model, mode)?;
+            return Ok(Box::new(fixture.with_fresh_process(fresh("hash".into()))));
+        }
         if self.device != Choice::Host {
             match self.device.gpu() {
                 #[cfg(feature = "cuda")]

@@ -10,7 +10,7 @@ use lockstep::relation::{Executions, Judgement, Relation, compare};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights::{self, Preset};
 
-use super::open::DeviceArgument;
+use super::open::{self as open_arguments, DeviceArgument};
 use super::out::say;
 use super::{CliError, Exit};
 
@@ -60,7 +60,12 @@ impl Replay {
                     exit = Exit::Undecided;
                 }
                 let hash = executions.run().trajectory.hash();
+                let (recorded, present) = (&file.env.device, fixture.device());
+                let hashed = |device: &str| device == open_arguments::HASH;
                 match &file.observed.trajectory {
+                    _ if hashed(recorded) != hashed(present) => {
+                        say!("trajectory {hash}; not compared: recorded on device {recorded}");
+                    }
                     None => say!("trajectory {hash}, recorded: not recorded"),
                     Some(recorded) if *recorded == hash => {
                         say!("trajectory {hash}, equals the recorded one");
@@ -119,10 +124,11 @@ fn judge(
     };
     match &judgement {
         Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv compared",
+            "{} held: {} positions, {} kv, {} rows of layer digests compared",
             relation.id,
             compared.positions,
-            compared.kv
+            compared.kv,
+            compared.sites
         ),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {

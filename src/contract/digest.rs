@@ -3,9 +3,9 @@
 use super::dtype::{Dtype, Format, with_format};
 use super::simd::{Kernel, Simd};
 
-/// A digest being made: two wrapping sums.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+/// A digest being made: two wrapping sums, over the columns seen so far in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
     a: u32,
     b: u32,
 }
@@ -28,15 +28,23 @@ impl Sums {
         self.b = self.b.wrapping_add(b);
     }
 
+    /// Adds columns `first..` of the row.
+    pub fn add_columns(&mut self, simd: Simd, x: &[f32], first: u32) {
+        let Sums { a, b } = simd.run(Row { x, first });
+        self.a = self.a.wrapping_add(a);
+        self.b = self.b.wrapping_add(b);
+    }
+
+    /// The digest.
     #[inline(always)]
-    fn finish(self) -> u64 {
+    pub fn finish(self) -> u64 {
         u64::from(self.a) | u64::from(self.b) << 32
     }
 }
 
 /// Digest of a row of f32; element `i` is column `i`.
 pub fn row(simd: Simd, x: &[f32]) -> u64 {
-    simd.run(Row(x))
+    simd.run(Row { x, first: 0 }).finish()
 }
 
 /// Digest of a row of 16-bit values, widened.
@@ -44,17 +52,20 @@ pub fn row16(simd: Simd, dtype: Dtype, x: &[u16]) -> u64 {
     with_format!(dtype, F => simd.run(Row16::<F>(x, std::marker::PhantomData)))
 }
 
-struct Row<'a>(&'a [f32]);
+struct Row<'a> {
+    x: &'a [f32],
+    first: u32,
+}
 
 impl Kernel for Row<'_> {
-    type Out = u64;
+    type Out = Sums;
     #[inline(always)]
-    fn run(self) -> u64 {
+    fn run(self) -> Sums {
         let mut sums = Sums::default();
-        for (column, x) in self.0.iter().enumerate() {
-            sums.add(*x, column as u32);
+        for (i, x) in self.x.iter().enumerate() {
+            sums.add(*x, self.first.wrapping_add(i as u32));
         }
-        sums.finish()
+        sums
     }
 }
 
@@ -93,6 +104,10 @@ mod tests {
         assert_eq!(plain(&pairs), digest);
         for simd in Simd::all() {
             assert_eq!(super::row(simd, &row), digest, "{simd:?}");
+            let mut parts = Sums::default();
+            parts.add_columns(simd, &row[500..], 500);
+            parts.add_columns(simd, &row[..500], 0);
+            assert_eq!(parts.finish(), digest, "{simd:?} in parts");
             for dtype in [Dtype::F16, Dtype::Bf16] {
                 let bits: Vec<u16> = row.iter().map(|x| dtype.round(*x)).collect();
                 let wide: Vec<f32> = bits.iter().map(|x| dtype.widen(*x)).collect();

@@ -28,15 +28,21 @@ pub(super) fn evidence(feature: Feature) -> Evidence {
         Feature::Hit => Act(ActKind::Hit),
         Feature::Shared => Ran(&[Sentinel::HitTokensSaved, Sentinel::HitRefused]),
         Feature::Sampled => Ran(&[Sentinel::DrawNotArgmax]),
-        Feature::Samples => Act(ActKind::Fork),
-        Feature::Swap => Ran(&[Sentinel::SwapOut]),
+        Feature::Samples => Ran(&[Sentinel::Fork]),
+        Feature::Swap => Act(ActKind::Swap),
         Feature::Abort => Act(ActKind::Abort),
+        Feature::Namespace => Ran(&[Sentinel::NamespaceKeptApart]),
+        Feature::Place => Act(ActKind::Place),
+        Feature::Evict => Act(ActKind::Evict),
+        Feature::Bucket => Ran(&[Sentinel::PaddedStep]),
+        Feature::Land => Act(ActKind::Land),
+        Feature::Pressure => Act(ActKind::Victim),
+        Feature::Poison => Ran(&[Sentinel::Poisoned]),
         Feature::Tight
         | Feature::Siblings
         | Feature::Budget
         | Feature::Odd
         | Feature::Crowd
-        | Feature::Namespace
         | Feature::Follow => Drawn,
     }
 }
@@ -50,18 +56,23 @@ fn events(feature: Feature) -> &'static [Event] {
         Feature::Hold => &[AdmitRefused],
         Feature::Arrive => &[Arrive, Admit],
         Feature::Hit | Feature::Shared | Feature::Siblings => &[CacheHit, CacheRefused, Publish],
-        Feature::Tight => &[Evict, PreemptRecompute, Resume],
-        Feature::Samples => &[Event::Fork, CowCopy],
+        Feature::Tight | Feature::Pressure => &[Evict, PreemptRecompute, Resume],
+        Feature::Samples => &[Fork, CowCopy],
         Feature::Swap => &[PreemptSwap, SwapIn],
-        Feature::Abort => &[Event::Abort],
+        Feature::Abort => &[Abort],
+        Feature::Evict => &[Evict],
         Feature::Stall
         | Feature::Rank
-        | Feature::Namespace
-        | Feature::Follow
         | Feature::Sampled
         | Feature::Budget
         | Feature::Odd
-        | Feature::Crowd => &[],
+        | Feature::Crowd
+        | Feature::Namespace
+        | Feature::Follow
+        | Feature::Place
+        | Feature::Bucket
+        | Feature::Land
+        | Feature::Poison => &[],
     }
 }
 

@@ -11,6 +11,7 @@
 mod checks;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod hash;
 pub mod host;
 
 use std::collections::BTreeMap;
@@ -199,6 +200,15 @@ pub struct GpuFacts {
     pub cubins: BTreeMap<String, String>,
 }
 
+/// What an operator left in the log of a device that watches: a digest of each row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedRows {
+    /// f32 values that each digest stands for.
+    pub width: usize,
+    /// One digest a row (docs/contract.md section 13), logical column order.
+    pub digests: Vec<u64>,
+}
+
 /// A device and the counters of one execution. Buffers are shared between instances of one device.
 pub trait Device: Sized {
     /// f32 buffer.
@@ -214,7 +224,7 @@ pub trait Device: Sized {
     /// Blocks of K and V in host memory, all layers.
     type Swap: Send;
 
-    /// Name as on the command line: `host`, `cuda`.
+    /// Name as on the command line: `host`, `cuda`, `hash`.
     fn name(&self) -> &'static str;
     /// The contract in force.
     fn contract(&self) -> &Contract;
@@ -224,6 +234,13 @@ pub trait Device: Sized {
     }
     /// The same device with counters at zero.
     fn fresh(&self) -> Self;
+    /// Switches the log of digests; it is off at creation. While it is on, every operator appends digests of its f32 results
+    /// before they are rounded, in the order of launches: one entry each, two for [`Device::rope_and_store`] (q', then
+    /// K). `embed` and a residual GEMM append those of h; a GEMM that stores f32 appends none, since
+    /// [`Device::digest_rows`] gives them.
+    fn watch(&mut self, on: bool);
+    /// Empties the log.
+    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError>;
     /// Counters since creation.
     fn counts(&mut self) -> Result<VariantCounts, DeviceError>;
 

@@ -2,6 +2,7 @@
 
 use crate::device::{Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow};
 use crate::record::KvDigest;
+use crate::record::sites::Site;
 
 use super::model::DeviceModel;
 use super::plan::StepPlan;
@@ -18,6 +19,15 @@ pub(super) struct Forward<'m, D: Device> {
     workspace: Option<Workspace<D>>,
     /// Whether the workspace is filled with NaN before each step.
     pub(super) poison: bool,
+}
+
+/// Digests of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowDigests {
+    /// Of the logits.
+    pub logits: u64,
+    /// Of each operator's f32 results before they are rounded, in the order of [sites](Site).
+    pub sites: Vec<u64>,
 }
 
 /// Activation buffers for up to `rows` rows.
@@ -45,7 +55,8 @@ impl<'m, D: Device> Forward<'m, D> {
         swap_blocks: usize,
         block_size: usize,
     ) -> Result<Forward<'m, D>, DeviceError> {
-        let device = model.device.fresh();
+        let mut device = model.device.fresh();
+        device.watch(true);
         let shape = KvShape {
             layers: model.config.layers,
             blocks,
@@ -68,7 +79,7 @@ impl<'m, D: Device> Forward<'m, D> {
         self.device.poison_block(&mut self.kv, block)
     }
 
-    /// Computes the rows of `layout`, leaves their logits in the workspace and returns a digest of each row. `padding`
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row. `padding`
     /// rows of NaN come after them in every GEMM and norm, and are nobody's.
     pub(super) fn step(
         &mut self,
@@ -76,7 +87,7 @@ impl<'m, D: Device> Forward<'m, D> {
         layout: &Layout,
         tokens: &[u32],
         padding: usize,
-    ) -> Result<Vec<u64>, DeviceError> {
+    ) -> Result<Vec<RowDigests>, DeviceError> {
         let rows = layout.rows();
         let m = rows + padding;
         assert_eq!(tokens.len(), rows, "one token a row");
@@ -123,7 +134,15 @@ impl<'m, D: Device> Forward<'m, D> {
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
         d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
-        d.digest_rows(rows, config.vocab, &w.logits)
+        let logits = d.digest_rows(rows, config.vocab, &w.logits)?;
+        let log = d.take_log()?;
+        let sites = Site::count(config.layers);
+        assert_eq!(log.len(), sites, "one entry of the log a site");
+        let row = |(r, logits)| {
+            let sites = log.iter().map(|entry| entry.digests[r]).collect();
+            RowDigests { logits, sites }
+        };
+        Ok(logits.into_iter().enumerate().map(row).collect())
     }
 
     /// Draws from rows of the last step's logits.

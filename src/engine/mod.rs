@@ -38,6 +38,7 @@ use audit::{Auditor, Launch};
 use blocks::BlockId;
 use deeds::Writers;
 use forward::Forward;
+pub use forward::RowDigests;
 pub use model::{DeviceModel, contract_of};
 use plan::Planner;
 pub use rows::Rows;
@@ -272,8 +273,8 @@ impl<D: Device> Engine<'_, D> {
             } else {
                 let padding = self.scheduler.pad(&step);
                 let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (logits, drawn) = self.launch(&step, tables, padding, false)?;
-                self.take_in(&step, &logits, &drawn)?;
+                let (digests, drawn) = self.launch(&step, tables, padding, false)?;
+                self.take_in(&step, digests, &drawn)?;
             }
             self.land()?;
             if let Some(auditor) = &mut self.auditor {
@@ -299,7 +300,7 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes the rows of a step with these block tables and draws from them. Returns the digest of each row's logits,
+    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row,
     /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
@@ -307,7 +308,7 @@ impl<D: Device> Engine<'_, D> {
         tables: Vec<Vec<BlockId>>,
         padding: usize,
         left: bool,
-    ) -> Result<(Vec<u64>, Vec<Option<u32>>), EngineError> {
+    ) -> Result<(Vec<RowDigests>, Vec<Option<u32>>), EngineError> {
         if let Some(auditor) = &mut self.auditor {
             let launch = Launch { slices: step, tables: &tables, left };
             auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
@@ -340,7 +341,7 @@ impl<D: Device> Engine<'_, D> {
         for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
             self.run.boundaries.near(boundary, rows, edge as usize);
         }
-        let logits = self.forward.step(&plan, &layout, &tokens, padding)?;
+        let digests = self.forward.step(&plan, &layout, &tokens, padding)?;
         self.note_writers(step, &layout);
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
@@ -349,18 +350,18 @@ impl<D: Device> Engine<'_, D> {
         let draws = if left { Vec::new() } else { self.draws(step) };
         let drawn = self.draw(&draws)?;
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &layout, padding, &logits);
-        Ok((logits, drawn))
+        self.hash_step(step, &layout, padding, &digests);
+        Ok((digests, drawn))
     }
 
     /// Hands the results of a step to the scheduler.
     fn take_in(
         &mut self,
         step: &[Slice],
-        logits: &[u64],
+        digests: Vec<RowDigests>,
         drawn: &[Option<u32>],
     ) -> Result<(), EngineError> {
-        self.observe(step, logits)?;
+        self.observe(step, digests)?;
         self.scheduler.commit(step, drawn);
         self.do_deeds()
     }
@@ -370,10 +371,10 @@ impl<D: Device> Engine<'_, D> {
         for flight in self.scheduler.landings() {
             let step = std::slice::from_ref(&flight.slice);
             let padding = self.scheduler.usual_padding(flight.slice.len);
-            let (logits, drawn) =
+            let (digests, drawn) =
                 self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {
-                self.take_in(step, &logits, &drawn)?;
+                self.take_in(step, digests, &drawn)?;
             } else {
                 self.do_deeds()?;
             }
@@ -381,9 +382,9 @@ impl<D: Device> Engine<'_, D> {
         Ok(())
     }
 
-    /// Records the logits of every row.
-    fn observe(&mut self, step: &[Slice], logits: &[u64]) -> Result<(), EngineError> {
-        let mut row = 0;
+    /// Records the bits of every row.
+    fn observe(&mut self, step: &[Slice], digests: Vec<RowDigests>) -> Result<(), EngineError> {
+        let mut digests = digests.into_iter().enumerate();
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
@@ -391,10 +392,12 @@ impl<D: Device> Engine<'_, D> {
             output.shared_steps += u64::from(step.len() > 1);
             for position in slice.start..slice.start + slice.len {
                 let position = position as u32;
+                let (row, digests) = digests.next().expect("digests of each row");
                 output.positions.push(PositionBits {
                     residency: sequence.residency,
                     position,
-                    logits: logits[row],
+                    logits: digests.logits,
+                    sites: digests.sites,
                 });
                 if self.capture == Some(Capture { id: sequence.id, position }) {
                     output.captured.push(CapturedRow {
@@ -402,7 +405,6 @@ impl<D: Device> Engine<'_, D> {
                         logits: self.forward.logits(row)?,
                     });
                 }
-                row += 1;
             }
         }
         Ok(())
@@ -456,7 +458,13 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Writes the step's work list and results to the trajectory.
-    fn hash_step(&mut self, step: &[Slice], layout: &Layout, padding: usize, logits: &[u64]) {
+    fn hash_step(
+        &mut self,
+        step: &[Slice],
+        layout: &Layout,
+        padding: usize,
+        digests: &[RowDigests],
+    ) {
         self.hasher.tag("step");
         for (slice, rows) in step.iter().zip(&layout.sequences) {
             let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
@@ -466,7 +474,11 @@ impl<D: Device> Engine<'_, D> {
         }
         self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
-        self.hasher.list(logits.iter().copied());
+        self.hasher.list(digests.iter().map(|d| d.logits));
+        self.hasher.tag("sites");
+        for row in digests {
+            self.hasher.list(row.sites.iter().copied());
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::device::host::Host;
 use crate::device::{Device, DeviceError, Layout, Sequence};
 use crate::record::KvDigest;
 
-use super::forward::Forward;
+use super::forward::{Forward, RowDigests};
 use super::model::DeviceModel;
 use super::plan::Planner;
 
@@ -33,9 +33,9 @@ impl<'m, D: Device> Rows<'m, D> {
         })
     }
 
-    /// Computes a row for each (position, token), all in one step, and returns the digests of their logits. Positions
+    /// Computes a row for each (position, token), all in one step, and returns their digests. Positions
     /// ascend; neighbours are rows of one chunk.
-    pub fn compute(&mut self, rows: &[(u32, u32)]) -> Result<Vec<u64>, DeviceError> {
+    pub fn compute(&mut self, rows: &[(u32, u32)]) -> Result<Vec<RowDigests>, DeviceError> {
         let end = self.blocks.len() as u32 * self.block_size;
         let fits = rows.windows(2).all(|w| w[0].0 < w[1].0) && rows.iter().all(|r| r.0 < end);
         if rows.is_empty() || !fits {

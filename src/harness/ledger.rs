@@ -28,7 +28,7 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests",
             r.relation.id,
             r.cases,
             r.held,
@@ -36,7 +36,8 @@ pub fn table(report: &Report) -> String {
             r.inapplicable,
             r.missed.len(),
             r.compared.positions,
-            r.compared.kv
+            r.compared.kv,
+            r.compared.sites
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");

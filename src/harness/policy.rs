@@ -15,6 +15,8 @@ pub enum Choice {
     Auto,
     /// The host only.
     Host,
+    /// The hash device: no arithmetic, state faults only.
+    Hash,
     /// A GPU, by its ordinal.
     Cuda(usize),
 }
@@ -39,7 +41,7 @@ impl Choice {
             "auto" | "" => Ok(Choice::Auto),
             "host" => Ok(Choice::Host),
             "cuda" => Ok(Choice::Cuda(0)),
-            "hash" => Err("device hash is not in this build".into()),
+            "hash" => Ok(Choice::Hash),
             _ => match text.strip_prefix("cuda:").map(str::parse) {
                 Some(Ok(ordinal)) => Ok(Choice::Cuda(ordinal)),
                 _ => Err(format!(
@@ -60,7 +62,7 @@ impl Choice {
     /// The GPU, or why there is none.
     pub fn gpu(self) -> Result<Gpu, String> {
         match self {
-            Choice::Host => Err(format!("{DEVICE} is host")),
+            Choice::Host | Choice::Hash => Err(format!("{DEVICE} is {self}")),
             Choice::Auto => open(0),
             Choice::Cuda(ordinal) => open(ordinal),
         }
@@ -78,6 +80,7 @@ impl fmt::Display for Choice {
         match self {
             Choice::Auto => f.write_str("auto"),
             Choice::Host => f.write_str("host"),
+            Choice::Hash => f.write_str("hash"),
             Choice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
@@ -104,9 +107,11 @@ mod tests {
         assert_eq!(Choice::parse("cuda"), Ok(Choice::Cuda(0)));
         assert_eq!(Choice::parse("cuda:3"), Ok(Choice::Cuda(3)));
         assert_eq!(Choice::parse(""), Ok(Choice::Auto));
-        for text in ["hash", "cuda:", "cuda:x", "gpu"] {
+        assert_eq!(Choice::parse("hash"), Ok(Choice::Hash));
+        for text in ["hash:0", "cuda:", "cuda:x", "gpu"] {
             assert!(Choice::parse(text).is_err(), "{text}");
         }
         assert!(Choice::Host.gpu().is_err());
+        assert_eq!(Choice::Hash.gpu().err(), Some("LOCKSTEP_DEVICE is hash".into()));
     }
 }

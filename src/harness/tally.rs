@@ -222,6 +222,7 @@ impl Tally {
                     tally.held += 1;
                     tally.compared.positions += compared.positions;
                     tally.compared.kv += compared.kv;
+                    tally.compared.sites += compared.sites;
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,

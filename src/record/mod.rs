@@ -3,6 +3,7 @@
 pub mod boundary;
 pub mod life;
 pub mod sentinel;
+pub mod sites;
 pub mod trajectory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,8 +41,8 @@ pub struct KvDigest {
     pub v: u64,
 }
 
-/// The logits of one computed position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The bits of one computed position.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PositionBits {
     /// Residency in which it was computed, from 1.
     pub residency: u32,
@@ -49,6 +50,9 @@ pub struct PositionBits {
     pub position: u32,
     /// Digest of the f32 logits (docs/contract.md section 13).
     pub logits: u64,
+    /// Digest of each operator's f32 results before they are rounded, one a [site](sites::Site) in the order of
+    /// computation (layer digests); empty if the engine does not report them.
+    pub sites: Vec<u64>,
 }
 
 /// When K and V of a position were read back.

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Finish, KvBits, KvMoment, Output};
+use crate::record::sites::Site;
+use crate::record::{Finish, KvBits, KvMoment, Output, PositionBits};
 use crate::workload::SampleId;
 
 use super::Compared;
@@ -18,6 +19,8 @@ pub enum Observable {
     Logits,
     /// Stored K or V of a position.
     Kv,
+    /// f32 results of an operator before they are rounded, at a computed position (layer digests).
+    Sites,
     /// Generated tokens or the finish reason.
     Tokens,
     /// Whose K and V were attached.
@@ -36,6 +39,7 @@ impl Observable {
         match self {
             Observable::Logits => "logits",
             Observable::Kv => "kv",
+            Observable::Sites => "layer digests",
             Observable::Tokens => "tokens",
             Observable::Writers => "writers",
             Observable::Trajectory => "trajectory",
@@ -61,8 +65,8 @@ pub struct Place {
 /// A broken relation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The strongest observable that differs, or the tokens, if one was drawn otherwise from equal logits. Its difference at
-    /// the smallest position is described here.
+    /// Of the observables that differ the first in the order of [`Observable`], or the tokens, if one was drawn otherwise
+    /// from equal logits. Its difference at the smallest position is described here.
     pub observable: Observable,
     /// All observables that differ.
     pub all: BTreeSet<Observable>,
@@ -70,6 +74,19 @@ pub struct Divergence {
     pub place: Place,
     /// What was expected and what was found, in words.
     pub detail: String,
+    /// The first operator that differs, at the smallest position at which one does.
+    pub origin: Option<Origin>,
+}
+
+/// The first operator that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Position in the sequence.
+    pub position: u32,
+    /// Residency, from 1.
+    pub residency: u32,
+    /// Operator.
+    pub site: Site,
 }
 
 impl fmt::Display for Divergence {
@@ -94,7 +111,13 @@ impl fmt::Display for Divergence {
         if let Some(layer) = layer {
             write!(f, ", layer {layer}")?;
         }
-        write!(f, ": {}", self.detail)
+        write!(f, ": {}", self.detail)?;
+        match self.origin {
+            Some(Origin { position, site, .. }) => {
+                write!(f, "; first operator that differs: {site}, at position {position}")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,14 +128,17 @@ pub fn crash(detail: String) -> Divergence {
         all: BTreeSet::from([Observable::Crash]),
         place: Place::default(),
         detail,
+        origin: None,
     }
 }
 
 /// What is known of a run beside its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Whether the subject reports K and V.
+    /// Whether the subject reports K and V of stored positions.
     pub kv: bool,
+    /// Whether the subject reports layer digests of computed positions.
+    pub sites: bool,
     /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
     pub aborted: bool,
 }
@@ -126,7 +152,7 @@ pub fn outputs(
 ) -> Result<Compared, Divergence> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
-    compare_logits(id, got, canonical, &mut compared, &mut differences);
+    let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
     compare_kv(id, got, canonical, &mut compared, &mut differences);
     compare_tokens(id, got, canonical, known.aborted, &mut differences);
     // No difference, but less seen than there was to see: the comparer was blind.
@@ -142,7 +168,7 @@ pub fn outputs(
     let drawn = differs_only_after_a_draw(got, canonical, &differences);
     let observable = if drawn { Observable::Tokens } else { strongest };
     let (place, detail) = differences.remove(&observable).expect("it is one of them");
-    Err(Divergence { observable, all, place, detail })
+    Err(Divergence { observable, all, place, detail, origin })
 }
 
 /// Whether the first differing token was drawn before any position whose logits, K or V differ.
@@ -162,6 +188,12 @@ fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Dif
 /// in the last residency every position of the sequence was computed or attached, and read back at the end.
 fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known) -> Option<String> {
     let kv = known.kv;
+    if known.sites && compared.sites != got.rows_computed {
+        return Some(format!(
+            "compared layer digests of {} of {} computed positions",
+            compared.sites, got.rows_computed
+        ));
+    }
     let due = (got.rows_computed, got.kv_due);
     if due != (compared.positions, compared.kv) {
         return Some(format!(
@@ -219,29 +251,51 @@ fn note_first(differences: &mut Differences, what: Observable, place: Place, det
     }
 }
 
-fn compare_logits(
+/// Logits and layer digests; returns the first operator that differs.
+fn compare_positions(
     id: SampleId,
     got: &Output,
     canonical: &Output,
     compared: &mut Compared,
     differences: &mut Differences,
-) {
-    let expected: BTreeMap<u32, u64> =
-        canonical.positions.iter().map(|p| (p.position, p.logits)).collect();
+) -> Option<Origin> {
+    let expected: BTreeMap<u32, &PositionBits> =
+        canonical.positions.iter().map(|p| (p.position, p)).collect();
+    let mut origin: Option<Origin> = None;
     for bits in &got.positions {
-        let Some(&logits) = expected.get(&bits.position) else { continue };
+        let Some(reference) = expected.get(&bits.position) else { continue };
         compared.positions += 1;
-        if logits != bits.logits {
-            let place = Place {
-                id: Some(id),
-                residency: Some(bits.residency),
-                position: Some(bits.position),
-                layer: None,
-            };
-            let detail = format!("digest {:016x}, canonical {logits:016x}", bits.logits);
+        let place = Place {
+            id: Some(id),
+            residency: Some(bits.residency),
+            position: Some(bits.position),
+            layer: None,
+        };
+        if reference.logits != bits.logits {
+            let detail =
+                format!("digest {:016x}, canonical {:016x}", bits.logits, reference.logits);
             note_first(differences, Observable::Logits, place, detail);
         }
+        let count = reference.sites.len();
+        if count == 0 || bits.sites.len() != count {
+            continue;
+        }
+        compared.sites += 1;
+        let differs = |i: &usize| bits.sites[*i] != reference.sites[*i];
+        if let Some(index) = (0..count).find(differs) {
+            let site = Site::nth(index, count);
+            let detail = format!(
+                "{site}: {:016x}, canonical {:016x}",
+                bits.sites[index], reference.sites[index]
+            );
+            let place = Place { layer: site.layer, ..place };
+            note_first(differences, Observable::Sites, place, detail);
+            if origin.is_none_or(|o| bits.position < o.position) {
+                origin = Some(Origin { position: bits.position, residency: bits.residency, site });
+            }
+        }
     }
+    origin
 }
 
 fn compare_kv(
@@ -308,8 +362,8 @@ mod tests {
     use crate::record::{Finish, KvDigest, PositionBits};
 
     const ID: SampleId = SampleId { uid: 1, sample: 0 };
-    const WHOLE: Known = Known { kv: true, aborted: false };
-    const BLIND: Known = Known { kv: false, aborted: false };
+    const WHOLE: Known = Known { kv: true, sites: true, aborted: false };
+    const BLIND: Known = Known { kv: false, sites: false, aborted: false };
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -317,7 +371,12 @@ mod tests {
             tokens: vec![5, 6],
             finish: Some(Finish::Length),
             positions: (0..positions)
-                .map(|position| PositionBits { residency: 1, position, logits: position.into() })
+                .map(|position| PositionBits {
+                    residency: 1,
+                    position,
+                    logits: position.into(),
+                    sites: (0..Site::count(layers) as u64).collect(),
+                })
                 .collect(),
             kv: (0..positions)
                 .map(|position| KvBits {
@@ -336,7 +395,7 @@ mod tests {
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
         let compared = outputs(ID, &output(7, 2), &output(7, 2), WHOLE).unwrap();
-        assert_eq!(compared, Compared { positions: 7, kv: 7 });
+        assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7 });
     }
 
     /// Plants a one-bit change at each position, and at each position and layer, and wants each one named.
@@ -349,6 +408,23 @@ mod tests {
             let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
             assert_eq!(divergence.observable, Observable::Logits);
             assert_eq!(divergence.place.position, Some(at as u32));
+            assert_eq!(divergence.origin, None);
+            for site in 0..Site::count(2) {
+                let mut got = canonical.clone();
+                got.positions[at].sites[site] ^= 1 << site;
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
+                assert_eq!(divergence.observable, Observable::Sites);
+                let expected = Site::nth(site, Site::count(2));
+                assert_eq!(
+                    divergence.origin.map(|o| (o.position, o.site)),
+                    Some((at as u32, expected))
+                );
+                // With the logits it is they that are named, and the operator with them.
+                got.positions[6].logits ^= 1;
+                let divergence = outputs(ID, &got, &canonical, WHOLE).unwrap_err();
+                assert_eq!(divergence.observable, Observable::Logits);
+                assert_eq!(divergence.origin.map(|o| o.site), Some(expected));
+            }
             for layer in 0..2 {
                 for flip in [|d: &mut KvDigest| d.k ^= 1 << 63, |d: &mut KvDigest| d.v ^= 1] {
                     let mut got = canonical.clone();
@@ -367,6 +443,12 @@ mod tests {
         let canonical = output(7, 2);
         let mut got = canonical.clone();
         got.positions.remove(3);
+        assert_eq!(
+            outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
+            Observable::Coverage
+        );
+        let mut got = canonical.clone();
+        got.positions[3].sites.clear();
         assert_eq!(
             outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable,
             Observable::Coverage
@@ -445,12 +527,12 @@ mod tests {
     #[test]
     fn what_an_aborted_sample_did_is_a_part_of_its_canonical_output() {
         let canonical = output(7, 2);
-        let ended = Known { kv: true, aborted: true };
+        let ended = Known { kv: true, sites: true, aborted: true };
         let mut got = output(4, 2);
         got.finish = Some(Finish::Aborted);
         got.tokens.clear();
         let compared = outputs(ID, &got, &canonical, ended).unwrap();
-        assert_eq!(compared, Compared { positions: 4, kv: 4 });
+        assert_eq!(compared, Compared { positions: 4, kv: 4, sites: 4 });
         let found =
             |got: &Output, known| outputs(ID, got, &canonical, known).unwrap_err().observable;
         assert_eq!(found(&got, WHOLE), Observable::Tokens, "nobody aborted it");

@@ -1,8 +1,13 @@
 //! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits; the others are in files of their own.
 
+mod bucket;
 mod cancel;
+mod evict;
 mod fork;
+mod land;
 mod namespace;
+mod place;
+mod poison;
 mod swap;
 
 use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
@@ -14,9 +19,14 @@ use crate::workload::SampleId;
 use super::compare::Known;
 use super::{Compared, Executions, Judgement, Relation, Spread, compare};
 
+pub(super) use bucket::BUCKET;
 pub(super) use cancel::CANCEL;
+pub(super) use evict::EVICT;
 pub(super) use fork::FORK;
+pub(super) use land::LAND;
 pub(super) use namespace::NAMESPACE;
+pub(super) use place::PLACE;
+pub(super) use poison::POISON;
 pub(super) use swap::SWAP;
 
 /// Any partition of a prefill into chunks.
@@ -151,7 +161,7 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let kv = executions.subject().capabilities().kv;
+    let Capabilities { kv, sites, .. } = executions.subject().capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);
@@ -161,13 +171,14 @@ pub(super) fn equal_to_canonical(
             let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        let known = Known { kv, aborted: aborted.contains(&id) };
+        let known = Known { kv, sites, aborted: aborted.contains(&id) };
         match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
                 total.positions += compared.positions;
                 total.kv += compared.kv;
+                total.sites += compared.sites;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

@@ -50,10 +50,17 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     Ok(Judgement::Held(Compared {
         positions: run.rows(),
         kv: run.outputs.values().map(|o| o.kv_due).sum(),
+        sites: run
+            .outputs
+            .values()
+            .flat_map(|o| &o.positions)
+            .filter(|p| !p.sites.is_empty())
+            .count() as u64,
     }))
 }
 
-fn difference(first: &Run, second: &Run) -> Option<Divergence> {
+/// The first difference of two runs that should be one.
+pub(super) fn difference(first: &Run, second: &Run) -> Option<Divergence> {
     if first.trajectory.boundaries.is_empty() {
         return Some(trajectory(None, "the run recorded no boundary".into()));
     }
@@ -76,5 +83,6 @@ fn trajectory(boundary: Option<u32>, detail: String) -> Divergence {
         all: BTreeSet::from([Observable::Trajectory]),
         place: Place { position: boundary, ..Place::default() },
         detail,
+        origin: None,
     }
 }

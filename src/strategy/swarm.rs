@@ -45,10 +45,22 @@ pub enum Feature {
     Namespace,
     /// Prompts that continue another request's output.
     Follow,
+    /// Blocks other than the first free one.
+    Place,
+    /// Own cached blocks evicted before a lookup.
+    Evict,
+    /// Padding buckets.
+    Bucket,
+    /// Chunks that land late.
+    Land,
+    /// A pool that surely runs out, and a victim that is not the youngest.
+    Pressure,
+    /// Memory that nobody may read is full of NaN.
+    Poison,
 }
 
 /// All features with the names that reports show.
-pub const FEATURES: [(Feature, &str); 19] = {
+pub const FEATURES: [(Feature, &str); 25] = {
     use Feature::*;
     [
         (Cut, "cut"),
@@ -70,6 +82,12 @@ pub const FEATURES: [(Feature, &str); 19] = {
         (Abort, "abort"),
         (Namespace, "namespace"),
         (Follow, "follow"),
+        (Place, "place"),
+        (Evict, "evict"),
+        (Bucket, "bucket"),
+        (Land, "land"),
+        (Pressure, "pressure"),
+        (Poison, "poison"),
     ]
 };
 
@@ -129,6 +147,9 @@ impl Swarm {
         rare(&mut levels[Feature::Abort as usize], draw.percent(50));
         rare(&mut levels[Feature::Namespace as usize], draw.percent(40));
         rare(&mut levels[Feature::Follow as usize], draw.percent(40));
+        rare(&mut levels[Feature::Bucket as usize], draw.percent(50));
+        rare(&mut levels[Feature::Pressure as usize], draw.percent(35));
+        rare(&mut levels[Feature::Poison as usize], draw.percent(60));
         Swarm(levels)
     }
 

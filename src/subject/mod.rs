@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub logits: bool,
     /// Whether it reports K and V digests.
     pub kv: bool,
+    /// Whether it reports layer digests: of each operator's f32 results before they are rounded, at every computed position.
+    pub sites: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
@@ -43,6 +45,7 @@ impl Capabilities {
             acts: ActKind::ALL.into_iter().collect(),
             logits: true,
             kv: true,
+            sites: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),

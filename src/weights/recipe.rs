@@ -58,6 +58,13 @@ impl Recipe {
         data
     }
 
+    /// The first values of [`Recipe::values`], at most a row of them.
+    pub fn first(&self, count: usize) -> Vec<u16> {
+        let Some(part) = self.parts.first() else { return Vec::new() };
+        let row = self.rows.as_ref().map_or(0, |rows| rows[0] as usize);
+        part.slice(self.dtype, self.key, row * part.k, count.min(part.k))
+    }
+
     fn matrix(&self) -> Matrix16 {
         Matrix16 { n: self.n(), k: self.k(), data: self.values() }
     }
@@ -278,6 +285,7 @@ mod tests {
             assert_eq!(recipes.len(), tensors.len());
             for ((name, recipe), (other, values)) in recipes.iter().zip(tensors) {
                 assert_eq!((name, &recipe.values()[..]), (&other, values), "{name}");
+                assert_eq!(recipe.first(9), values[..9], "{name}");
             }
             assert_eq!(synthetic.digest(), model.digest);
         }

@@ -255,6 +255,11 @@ impl Tensor {
         if self.norm { 1.0 + value } else { value }
     }
 
+    /// `len` elements from `start` on.
+    pub(super) fn slice(&self, dtype: Dtype, key: [u32; 2], start: usize, len: usize) -> Vec<u16> {
+        (start..start + len).map(|e| dtype.round(self.value(key, e as u64))).collect()
+    }
+
     /// Appends all elements to `out`.
     pub(super) fn append(&self, dtype: Dtype, key: [u32; 2], out: &mut Vec<u16>) {
         out.extend((0..(self.n * self.k) as u64).map(|e| dtype.round(self.value(key, e))));

@@ -10,8 +10,9 @@ use libtest_mimic::{Failed, Trial};
 use lockstep::contract::{Dtype, MatrixUnit, SimdPath};
 use lockstep::device::host::Host;
 use lockstep::device::{Device, DeviceError};
-use lockstep::engine::{DeviceModel, Rows, contract_of};
+use lockstep::engine::{DeviceModel, RowDigests, Rows, contract_of};
 use lockstep::record::KvDigest;
+use lockstep::record::sites::Site;
 use lockstep::relation::x1::Rng;
 use lockstep::weights::{Preset, Synthetic};
 use serde::Serialize;
@@ -37,6 +38,8 @@ pub(crate) struct Depth {
     /// Sampled positions past it.
     pub(crate) positions: u64,
     /// (position, layer) pairs whose K and V were compared.
+    pub(crate) kv: u64,
+    /// Layer digests that were compared: one an operator and position.
     pub(crate) layers: u64,
     /// Positions at which something differs.
     pub(crate) different: u64,
@@ -49,7 +52,7 @@ pub(crate) struct Depth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bits {
     position: u32,
-    logits: u64,
+    row: RowDigests,
     kv: Vec<KvDigest>,
 }
 
@@ -59,20 +62,25 @@ impl Depth {
         self.different == 0
             && self.prefix == u64::from(PREFIX)
             && self.positions == positions
-            && self.layers == (self.prefix + self.positions) * layers as u64
+            && self.kv == (self.prefix + self.positions) * layers as u64
+            && self.layers == (self.prefix + self.positions) * Site::count(layers) as u64
     }
 
     fn note(&mut self, here: &Bits, there: &Bits) {
-        self.layers += here.kv.len() as u64;
+        self.kv += here.kv.len() as u64;
+        self.layers += here.row.sites.len() as u64;
         if here == there {
             return;
         }
         self.different += 1;
         if self.first.is_none() {
+            let sites = (&here.row.sites, &there.row.sites);
+            let site = sites.0.iter().zip(sites.1).position(|(x, y)| x != y);
             let layer = here.kv.iter().zip(&there.kv).position(|(x, y)| x != y);
-            let what = match layer {
-                Some(l) => format!("layer {l}: {:x?} is {:x?}", here.kv[l], there.kv[l]),
-                None => format!("logits {:016x} are {:016x}", here.logits, there.logits),
+            let what = match (site, layer) {
+                (Some(i), _) => Site::nth(i, sites.0.len()).to_string(),
+                (None, Some(l)) => format!("layer {l}: {:x?} is {:x?}", here.kv[l], there.kv[l]),
+                _ => format!("logits {:016x} are {:016x}", here.row.logits, there.row.logits),
             };
             self.first = Some(format!("position {}, {what}", here.position));
         }
@@ -184,11 +192,11 @@ fn all<D: Device>(
 
 /// Computes rows in one step, and reads back their bits.
 fn step<D: Device>(rows: &mut Rows<'_, D>, asked: &[(u32, u32)]) -> Result<Vec<Bits>, DeviceError> {
-    let logits = rows.compute(asked)?;
+    let digests = rows.compute(asked)?;
     let mut bits = Vec::with_capacity(asked.len());
-    for ((position, _), logits) in asked.iter().zip(logits) {
+    for ((position, _), row) in asked.iter().zip(digests) {
         let kv = rows.digest_kv(*position, position + 1)?.pop().unwrap_or_default();
-        bits.push(Bits { position: *position, logits, kv });
+        bits.push(Bits { position: *position, row, kv });
     }
     Ok(bits)
 }

@@ -113,14 +113,14 @@ pub(crate) fn run(arguments: &Arguments, context: &Arc<Context>) -> ExitCode {
         }
         for s in &findings.schedules {
             eprintln!(
-                "schedules {} {}: {} of {} cases differ, {} logits rows, {} layer positions",
-                s.model, s.dtype, s.different, s.cases, s.logits, s.layers
+                "schedules {} {}: {} of {} cases differ; {} logits rows, {} layer digests, {} K and V",
+                s.model, s.dtype, s.different, s.cases, s.logits, s.layers, s.kv
             );
         }
         for d in &findings.depth {
             eprintln!(
-                "full depth {} {}: {} of {} + {} positions differ, {} layer positions",
-                d.model, d.dtype, d.different, d.prefix, d.positions, d.layers
+                "full depth {} {}: {} of {} + {} positions differ; {} layer digests, {} K and V",
+                d.model, d.dtype, d.different, d.prefix, d.positions, d.layers, d.kv
             );
         }
         if let Some(path) = std::env::var_os("LOCKSTEP_X1_REPORT") {
@@ -363,8 +363,10 @@ impl Bench {
             "operators": rows(&findings.operators),
             "probes": rows(&findings.probes),
             "controls": findings.controls,
-            "layers": findings.schedules.iter().map(|s| s.layers).sum::<u64>(),
-            "logits": findings.schedules.iter().map(|s| s.logits).sum::<u64>(),
+            "layers": findings.schedules.iter().map(|s| s.layers).sum::<u64>()
+                + findings.depth.iter().map(|d| d.layers).sum::<u64>(),
+            "logits": findings.schedules.iter().map(|s| s.logits).sum::<u64>()
+                + findings.depth.iter().map(|d| d.prefix + d.positions).sum::<u64>(),
             "schedules": findings.schedules,
             "full_depth": findings.depth,
         })

@@ -44,6 +44,7 @@ impl Cuda {
         }
         self.use_layout(layout)?;
         let counts = self.counters.arg(&self.context)?;
+        let tap = self.tap(layout.rows(), width)?;
         let on_device = self.layout.as_mut().expect("just made");
         let splits = on_device.splits_max(split);
         let (works, blocks) = on_device.works(&self.context, (heads.q / heads.kv) as u32)?;
@@ -69,11 +70,11 @@ impl Cuda {
         ];
         match launch.splits {
             Splits::Walk => {
-                args.extend([out.arg(), counts]);
+                args.extend([out.arg(), tap.arg(), counts]);
                 let shape = Shape::new((blocks, heads.kv, 1), 128);
-                // SAFETY: attention_walk's parameters; the layout was checked against the pool, q and out have
-                // a row for each of its rows.
-                unsafe { self.context.launch(program, "attention_walk", shape, &args) }
+                // SAFETY: attention_walk's parameters; the layout was checked against the pool, q, out and the
+                // tap have a row for each of its rows.
+                unsafe { self.context.launch(program, "attention_walk", shape, &args) }?;
             }
             Splits::Parallel => {
                 let rows = layout.rows();
@@ -91,12 +92,14 @@ impl Cuda {
                     Arg::U32(split),
                     Arg::U32(splits as u32),
                     out.arg(),
+                    tap.arg(),
                     counts,
                 ];
                 let shape = Shape::new((rows, heads.q, 1), heads.dim as u32);
                 // SAFETY: attention_fold's parameters; it reads what the kernel before it wrote.
-                unsafe { self.context.launch(program, "attention_fold", shape, &args) }
+                unsafe { self.context.launch(program, "attention_fold", shape, &args) }?;
             }
         }
+        self.log_tap(tap)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::compile::{Program, Source};
 use super::context::{Arg, Buffer, Cuts, Shape};
+use super::log::Tap;
 use super::{Cuda, CudaMatrix, require, require_len};
 use crate::device::{DeviceError, GemmLaunch, GemmOutput, RowTile, Splits};
 
@@ -49,6 +50,8 @@ impl Cuda {
         let mut args = vec![x.arg(), w.data.arg()];
         args.extend(sizes);
         args.push(Arg::Cuts(cuts));
+        let rounds = matches!(out, GemmOutput::Round(_));
+        let tap = if rounds { self.tap(m, w.n)? } else { Tap::NONE };
         let parallel = launch.splits == Splits::Parallel;
         let name = match (launch.rows, launch.splits) {
             (RowTile::Skinny, Splits::Walk) => "gemm_skinny_walk",
@@ -57,11 +60,12 @@ impl Cuda {
             (RowTile::Tiled, Splits::Parallel) => "gemm_tiled_parallel",
         };
         if !parallel {
-            args.extend([Arg::U32(mode), to, counts]);
+            args.extend([Arg::U32(mode), to, tap.arg(), counts]);
             let shape = Shape::new((tiles, rows, 1), 128);
-            // SAFETY: the parameters of the walk kernels; x has m*k elements, the output m*n, and the matrix is
-            // padded to whole tiles and groups.
-            return unsafe { self.context.launch(program, name, shape, &args) };
+            // SAFETY: the parameters of the walk kernels; x has m*k elements, the output and the tap m*n, and the
+            // matrix is padded to whole tiles and groups.
+            unsafe { self.context.launch(program, name, shape, &args) }?;
+            return self.log_gemm(tap, m, w.n, out);
         }
         let splits = cuts.splits as usize;
         let partials = self.context.alloc::<f32>(splits * m * w.n)?;
@@ -69,10 +73,34 @@ impl Cuda {
         let shape = Shape::new((tiles, rows, splits), 128);
         // SAFETY: as above; partials hold splits*m*n elements.
         unsafe { self.context.launch(program, name, shape, &args) }?;
-        let fold =
-            [partials.arg(), Arg::U32(cuts.splits), sizes[0], sizes[1], Arg::U32(mode), to, counts];
+        let fold = [
+            partials.arg(),
+            Arg::U32(cuts.splits),
+            sizes[0],
+            sizes[1],
+            Arg::U32(mode),
+            to,
+            tap.arg(),
+            counts,
+        ];
         // SAFETY: the parameters of the fold; one thread an element of the output.
-        unsafe { self.context.launch(program, "gemm_fold", Shape::elements(m * w.n), &fold) }
+        unsafe { self.context.launch(program, "gemm_fold", Shape::elements(m * w.n), &fold) }?;
+        self.log_gemm(tap, m, w.n, out)
+    }
+
+    /// Logs what was rounded, or h.
+    fn log_gemm(
+        &mut self,
+        tap: Tap,
+        m: usize,
+        n: usize,
+        out: &GemmOutput<'_, Cuda>,
+    ) -> Result<(), DeviceError> {
+        match out {
+            GemmOutput::Round(_) => self.log_tap(tap),
+            GemmOutput::Residual(h) => self.log_rows(m, n, h.arg()),
+            GemmOutput::Store(_) => Ok(()),
+        }
     }
 }
 

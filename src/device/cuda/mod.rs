@@ -13,6 +13,7 @@ mod context;
 mod counters;
 mod gemm;
 mod layout;
+mod log;
 mod probe;
 mod probes;
 mod rows;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use super::checks::{require, require_len};
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, GpuFacts, Heads, KvDigest,
-    KvShape, Layout, NormLaunch, QkNorm, SampleRow, VariantCounts,
+    KvShape, Layout, LoggedRows, NormLaunch, QkNorm, SampleRow, VariantCounts,
 };
 use crate::contract::Contract;
 use crate::contract::rope::RopeTable;
@@ -48,6 +49,7 @@ pub struct Cuda {
     context: Arc<Context>,
     counters: counters::Counters,
     layout: Option<DeviceLayout>,
+    log: log::Log,
 }
 
 /// A weight matrix `[n][k]`, row-major; n padded to whole tiles, k to 16, with +0.
@@ -121,7 +123,8 @@ impl Cuda {
     }
 
     fn assemble(contract: Arc<Contract>, context: Arc<Context>) -> Cuda {
-        Cuda { contract, context, counters: counters::Counters::default(), layout: None }
+        let (counters, log) = (counters::Counters::default(), log::Log::default());
+        Cuda { contract, context, counters, layout: None, log }
     }
 
     /// The context: its device, and its stream.
@@ -160,6 +163,14 @@ impl Device for Cuda {
 
     fn fresh(&self) -> Cuda {
         Cuda::assemble(Arc::clone(&self.contract), self.context.fork())
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.switch_log(on);
+    }
+
+    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
+        self.read_log()
     }
 
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {

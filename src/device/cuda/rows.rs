@@ -38,7 +38,8 @@ impl Cuda {
         ];
         let shape = Shape::new((tokens.len(), 1, 1), 128);
         // SAFETY: embed's parameters; tokens are rows of the matrix, h has a row for each.
-        unsafe { self.launch(Source::EMBED, "embed", shape, &args) }
+        unsafe { self.launch(Source::EMBED, "embed", shape, &args) }?;
+        self.log_rows(tokens.len(), embedding.k, h.arg())
     }
 
     /// See [`crate::device::Device::rmsnorm`].
@@ -64,20 +65,23 @@ impl Cuda {
             return Ok(());
         }
         let counts = self.counters.arg(&self.context)?;
+        let tap = self.tap(m, n)?;
         let (n, lanes, eps) = (Arg::U32(n as u32), Arg::U32(launch.lanes), Arg::F32(eps));
         let shape = Shape::new((m, 1, 1), 256);
         if launch.fused {
-            let args = [h.arg(), weight.arg(), n, lanes, eps, x.arg(), counts];
-            // SAFETY: norm_fused's parameters; h and x have m rows of n, the weight n elements.
-            return unsafe { self.launch(Source::NORM, "norm_fused", shape, &args) };
+            let args = [h.arg(), weight.arg(), n, lanes, eps, x.arg(), tap.arg(), counts];
+            // SAFETY: norm_fused's parameters; h, x and the tap have m rows of n, the weight n elements.
+            unsafe { self.launch(Source::NORM, "norm_fused", shape, &args) }?;
+            return self.log_tap(tap);
         }
         let scales = self.context.alloc::<f32>(m)?;
         let args = [h.arg(), n, lanes, eps, scales.arg()];
         // SAFETY: norm_scales' parameters; one scale a row.
         unsafe { self.launch(Source::NORM, "norm_scales", shape, &args) }?;
-        let args = [h.arg(), scales.arg(), weight.arg(), n, x.arg(), counts];
+        let args = [h.arg(), scales.arg(), weight.arg(), n, x.arg(), tap.arg(), counts];
         // SAFETY: norm_apply's parameters, as above.
-        unsafe { self.launch(Source::NORM, "norm_apply", shape, &args) }
+        unsafe { self.launch(Source::NORM, "norm_apply", shape, &args) }?;
+        self.log_tap(tap)
     }
 
     /// See [`crate::device::Device::swiglu`].
@@ -93,9 +97,11 @@ impl Cuda {
         if m * f == 0 {
             return Ok(());
         }
-        let args = [Arg::U32(m as u32), Arg::U32(f as u32), gate_up.arg(), z.arg()];
-        // SAFETY: swiglu's parameters; gate_up has m rows of 2f, z of f.
-        unsafe { self.launch(Source::SWIGLU, "swiglu", Shape::elements(m * f), &args) }
+        let tap = self.tap(m, f)?;
+        let args = [Arg::U32(m as u32), Arg::U32(f as u32), gate_up.arg(), z.arg(), tap.arg()];
+        // SAFETY: swiglu's parameters; gate_up has m rows of 2f, z and the tap of f.
+        unsafe { self.launch(Source::SWIGLU, "swiglu", Shape::elements(m * f), &args) }?;
+        self.log_tap(tap)
     }
 
     /// See [`crate::device::Device::rope_and_store`].
@@ -131,6 +137,7 @@ impl Cuda {
             return Ok(());
         }
         self.use_layout(layout)?;
+        let [q_tap, k_tap] = self.taps(rows, [heads.q * heads.dim, heads.kv * heads.dim])?;
         let on_device = self.layout.as_ref().expect("just made");
         let (k, v) = kv.layer(layer);
         let (q_norm, k_norm, eps) =
@@ -153,10 +160,15 @@ impl Cuda {
             q.arg(),
             k,
             v,
+            q_tap.arg(),
+            k_tap.arg(),
         ];
         let shape = Shape::new((rows, heads.q + 2 * heads.kv, 1), 128);
-        // SAFETY: rope_and_store's parameters; the layout was checked against the pool and the table.
-        unsafe { self.launch(Source::ROPE, "rope_and_store", shape, &args) }
+        // SAFETY: rope_and_store's parameters; the layout was checked against the pool and the table, and the taps
+        // have a row for each of its rows.
+        unsafe { self.launch(Source::ROPE, "rope_and_store", shape, &args) }?;
+        self.log_tap(q_tap)?;
+        self.log_tap(k_tap)
     }
 
     /// See [`crate::device::Device::digest_rows`].

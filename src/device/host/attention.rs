@@ -8,6 +8,7 @@
 use super::round::round;
 use super::{DeviceError, Heads, Host, HostKv, Layout, require, require_len};
 use crate::contract::Dtype;
+use crate::contract::digest::Sums;
 use crate::contract::dtype::{Format, with_format};
 use crate::contract::matrix_unit::{COLUMNS, Decoded, GROUP, Job, Unit};
 use crate::contract::simd::Simd;
@@ -133,6 +134,8 @@ impl Host {
             Splits::Walk => self.counts.attention_walk += 1,
             Splits::Parallel => self.counts.attention_parallel += 1,
         }
+        let logged = if self.log.is_on() { layout.rows() } else { 0 };
+        let mut sums = vec![Sums::default(); logged];
         let mut first = 0;
         for sequence in &layout.sequences {
             let rows = sequence.len as usize;
@@ -157,10 +160,12 @@ impl Host {
                 let scratch = &mut self.attention;
                 let folds = scratch.run(&head, split, launch.splits);
                 self.counts.attention_folds += folds;
-                scratch.store(&head, &mut out[first * width..(first + rows) * width]);
+                let sums = sums.get_mut(first..first + rows).unwrap_or_default();
+                scratch.store(&head, &mut out[first * width..(first + rows) * width], sums);
             }
             first += rows;
         }
+        self.log.sums(width, &sums);
         Ok(())
     }
 }
@@ -320,15 +325,18 @@ impl Scratch {
         head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(bits))
     }
 
-    /// Writes the rows' outputs to `out[m][q*dim]`.
-    fn store(&self, head: &Head<'_>, out: &mut [u16]) {
+    /// Ends the rows, adds them to the digests of `sums` if there are any, and writes them to `out[m][q*dim]`.
+    fn store(&mut self, head: &Head<'_>, out: &mut [u16], sums: &mut [Sums]) {
         let Heads { q, dim, .. } = head.task.heads;
         for (row, fold) in self.folds.iter().enumerate() {
-            let column =
-                (row / head.group * q + head.kv_head * head.group + row % head.group) * dim;
-            let from = &self.output[row * dim..(row + 1) * dim];
-            let to = &mut out[column..column + dim];
-            with_format!(head.dtype, F => head.simd.run(fold::Finish::<F>::new(fold, from, to)));
+            let place = row / head.group;
+            let column = (head.kv_head * head.group + row % head.group) * dim;
+            let y = &mut self.output[row * dim..(row + 1) * dim];
+            head.simd.run(fold::Finish { fold, out: y });
+            if let Some(sums) = sums.get_mut(place) {
+                sums.add_columns(head.simd, y, column as u32);
+            }
+            round(head.simd, head.dtype, y, &mut out[place * q * dim + column..][..dim]);
         }
     }
 }

@@ -81,6 +81,7 @@ impl Host {
         match out {
             GemmOutput::Residual(h) => {
                 self.multiply(launch, m, w, Sink { y: h, n, add: true });
+                self.log.rows(self.simd, n, &h[..m * n]);
             }
             GemmOutput::Store(out) => {
                 self.multiply(launch, m, w, Sink { y: out, n, add: false });
@@ -90,6 +91,7 @@ impl Host {
                     y.resize(m * n, f32::NAN);
                 }
                 self.multiply(launch, m, w, Sink { y: &mut y, n, add: false });
+                self.log.rows(self.simd, n, &y[..m * n]);
                 round(self.simd, self.contract.dtype, &y[..m * n], &mut out[..m * n]);
             }
         }

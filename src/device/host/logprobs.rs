@@ -7,14 +7,14 @@ use crate::contract::tree::{LANES_MAX, lane_sum};
 
 /// Block maxima and sums of one row.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(in crate::device) struct Scratch {
     blocks: Vec<(f32, f32)>,
     terms: Vec<f32>,
 }
 
 /// See [`super::Device::logprobs`]. A row asked for several times in a row is reduced once.
 #[allow(clippy::too_many_arguments)]
-pub(super) fn logprobs(
+pub(in crate::device) fn logprobs(
     simd: Simd,
     block: usize,
     vocab: usize,

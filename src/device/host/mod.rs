@@ -10,7 +10,8 @@ mod digest;
 mod embed;
 mod gemm;
 mod kv;
-mod logprobs;
+mod log;
+pub(super) mod logprobs;
 mod matrix;
 mod norm;
 mod rope;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use super::checks::{require, require_len};
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
-    NormLaunch, QkNorm, SampleRow, VariantCounts,
+    LoggedRows, NormLaunch, QkNorm, SampleRow, VariantCounts,
 };
 use crate::contract::matrix_unit::Unit;
 use crate::contract::rope::RopeTable;
@@ -46,7 +47,9 @@ pub struct Host {
     counts: VariantCounts,
     gemm: gemm::Scratch,
     attention: attention::Scratch,
-    norm: Vec<f32>,
+    norm: norm::Scratch,
+    rows: Vec<f32>,
+    log: log::Log,
     logprobs: logprobs::Scratch,
     sampler: sampler::Scratch,
 }
@@ -79,7 +82,9 @@ impl Host {
             counts: VariantCounts::default(),
             gemm: gemm::Scratch::default(),
             attention: attention::Scratch::default(),
-            norm: Vec::new(),
+            norm: norm::Scratch::default(),
+            rows: Vec::new(),
+            log: log::Log::default(),
             logprobs: logprobs::Scratch::default(),
             sampler: sampler::Scratch::default(),
         }
@@ -116,6 +121,14 @@ impl Device for Host {
 
     fn fresh(&self) -> Host {
         Host::assemble(Arc::clone(&self.contract), self.simd)
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.log.switch(on);
+    }
+
+    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
+        Ok(self.log.take())
     }
 
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
@@ -212,7 +225,9 @@ impl Device for Host {
         tokens: &[u32],
         h: &mut Vec<f32>,
     ) -> Result<(), DeviceError> {
-        embed::embed(self.contract.dtype, embedding, tokens, h)
+        embed::embed(self.contract.dtype, embedding, tokens, h)?;
+        self.log.rows(self.simd, embedding.k(), &h[..tokens.len() * embedding.k()]);
+        Ok(())
     }
 
     fn rmsnorm(
@@ -250,8 +265,7 @@ impl Device for Host {
         q: &mut Vec<u16>,
         kv: &mut HostKv,
     ) -> Result<(), DeviceError> {
-        let task = rope::Task { layer, heads, layout, qkv, norm, rope };
-        rope::rope_and_store(self.simd, self.contract.dtype, task, q, kv)
+        self.rope_rows(rope::Task { layer, heads, layout, qkv, norm, rope }, q, kv)
     }
 
     fn attention(
@@ -274,7 +288,7 @@ impl Device for Host {
         gate_up: &Vec<u16>,
         z: &mut Vec<u16>,
     ) -> Result<(), DeviceError> {
-        swiglu::swiglu(self.simd, self.contract.dtype, m, f, gate_up, z)
+        self.swiglu_rows(m, f, gate_up, z)
     }
 
     fn logprobs(

@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 
+use super::round::round;
 use super::{DeviceError, Host, require, require_len};
 use crate::contract::dtype::{Format, with_format};
 use crate::contract::simd::Kernel;
@@ -17,6 +18,15 @@ pub(super) struct Norm<'a> {
     pub(super) h: &'a [f32],
     pub(super) weight: &'a [u16],
     pub(super) eps: f32,
+}
+
+/// Buffers of a norm, reused from launch to launch.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Scales of the rows of a plain launch.
+    scales: Vec<f32>,
+    /// y, before it is rounded.
+    y: Vec<f32>,
 }
 
 impl Host {
@@ -35,23 +45,26 @@ impl Host {
         require_len("rmsnorm", "h", h.len(), m * n)?;
         require_len("rmsnorm", "weight", weight.len(), n)?;
         require_len("rmsnorm", "x", x.len(), m * n)?;
-        let (h, weight, x) = (&h[..m * n], &weight[..n], &mut x[..m * n]);
-        let rows = h.chunks_exact(n).zip(x.chunks_exact_mut(n));
+        let (h, weight) = (&h[..m * n], &weight[..n]);
+        let Scratch { scales, y } = &mut self.norm;
+        y.resize(m * n, f32::NAN);
+        let rows = h.chunks_exact(n).zip(y.chunks_exact_mut(n));
         if launch.fused {
-            with_format!(self.contract.dtype, F => for (h, x) in rows {
+            with_format!(self.contract.dtype, F => for (h, y) in rows {
                 let r = self.simd.run(Scale { x: h, lanes, eps });
-                self.simd.run(Apply { h, r, weight, x, format: PhantomData::<F> });
+                self.simd.run(Apply { h, r, weight, y, format: PhantomData::<F> });
             });
             self.counts.norm_fused += 1;
         } else {
-            self.norm.clear();
-            let scales = h.chunks_exact(n).map(|x| self.simd.run(Scale { x, lanes, eps }));
-            self.norm.extend(scales);
-            with_format!(self.contract.dtype, F => for ((h, x), r) in rows.zip(&self.norm) {
-                self.simd.run(Apply { h, r: *r, weight, x, format: PhantomData::<F> });
+            scales.clear();
+            scales.extend(h.chunks_exact(n).map(|x| self.simd.run(Scale { x, lanes, eps })));
+            with_format!(self.contract.dtype, F => for ((h, y), r) in rows.zip(&*scales) {
+                self.simd.run(Apply { h, r: *r, weight, y, format: PhantomData::<F> });
             });
             self.counts.norm_plain += 1;
         }
+        self.log.rows(self.simd, n, y);
+        round(self.simd, self.contract.dtype, y, &mut x[..m * n]);
         Ok(())
     }
 }
@@ -72,12 +85,12 @@ impl Kernel for Scale<'_> {
     }
 }
 
-/// `x = r16((h*r)*w)`.
+/// `y = (h*r)*w`.
 struct Apply<'a, F> {
     h: &'a [f32],
     r: f32,
     weight: &'a [u16],
-    x: &'a mut [u16],
+    y: &'a mut [f32],
     format: PhantomData<F>,
 }
 
@@ -85,8 +98,8 @@ impl<F: Format> Kernel for Apply<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        for ((x, h), w) in self.x.iter_mut().zip(self.h).zip(self.weight) {
-            *x = F::round((h * self.r) * F::widen(*w));
+        for ((y, h), w) in self.y.iter_mut().zip(self.h).zip(self.weight) {
+            *y = (h * self.r) * F::widen(*w);
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::marker::PhantomData;
 
 use super::norm::Scale;
+use super::round::round;
 use super::{DeviceError, Heads, Host, HostKv, Layout, QkNorm, require, require_len};
-use crate::contract::Dtype;
 use crate::contract::dtype::{Format, with_format};
 use crate::contract::rope::RopeTable;
 use crate::contract::scalar::score_scale;
-use crate::contract::simd::{Kernel, Simd};
+use crate::contract::simd::Kernel;
 use crate::contract::tree::norm_lanes;
+use crate::device::Sequence;
 
 /// Operands of [`super::Device::rope_and_store`].
 pub(super) struct Task<'a> {
@@ -21,17 +22,41 @@ pub(super) struct Task<'a> {
     pub(super) rope: &'a RopeTable,
 }
 
-/// See [`super::Device::rope_and_store`].
-pub(super) fn rope_and_store(
-    simd: Simd,
-    dtype: Dtype,
-    task: Task<'_>,
-    q: &mut [u16],
-    kv: &mut HostKv,
-) -> Result<(), DeviceError> {
-    check(&task, q, kv)?;
-    with_format!(dtype, F => simd.run(Rows { task, q, kv, format: PhantomData::<F> }));
-    Ok(())
+impl Host {
+    /// See [`super::Device::rope_and_store`].
+    pub(super) fn rope_rows(
+        &mut self,
+        task: Task<'_>,
+        q: &mut [u16],
+        kv: &mut HostKv,
+    ) -> Result<(), DeviceError> {
+        check(&task, q, kv)?;
+        let Heads { q: q_heads, kv: kv_heads, dim } = task.heads;
+        let (layer, layout) = (task.layer, task.layout);
+        let (q_len, k_len) = (layout.rows() * q_heads * dim, layout.rows() * kv_heads * dim);
+        let y = &mut self.rows;
+        y.resize(q_len + k_len, f32::NAN);
+        let (q_rows, k_rows) = y.split_at_mut(q_len);
+        let (q_out, k_out) = (&mut *q_rows, &mut *k_rows);
+        with_format!(self.contract.dtype, F => {
+            let format = PhantomData::<F>;
+            self.simd.run(Rotate { task, q: q_out, k: k_out, kv: &mut *kv, format });
+        });
+        let (simd, dtype) = (self.simd, self.contract.dtype);
+        self.log.rows(simd, q_heads * dim, q_rows);
+        self.log.rows(simd, kv_heads * dim, k_rows);
+        round(simd, dtype, q_rows, &mut q[..q_len]);
+        for (position, k) in positions(layout).zip(k_rows.chunks_exact(kv_heads * dim)) {
+            let slot = kv.row(layer, &position.0.blocks, position.1);
+            round(simd, dtype, k, &mut kv.k_v_mut().0[slot]);
+        }
+        Ok(())
+    }
+}
+
+/// Sequence and position of each row.
+fn positions(layout: &Layout) -> impl Iterator<Item = (&Sequence, usize)> {
+    layout.sequences.iter().flat_map(|s| (0..s.len).map(move |i| (s, (s.start + i) as usize)))
 }
 
 /// Refuses heads or a layout that do not fit the pool.
@@ -78,14 +103,16 @@ fn check(task: &Task<'_>, q: &[u16], kv: &HostKv) -> Result<(), DeviceError> {
     Ok(())
 }
 
-struct Rows<'a, F> {
+/// What a rotation reads and writes: q' and K unrounded, `[row][head][dim]`; V to its slots.
+struct Rotate<'a, F> {
     task: Task<'a>,
-    q: &'a mut [u16],
+    q: &'a mut [f32],
+    k: &'a mut [f32],
     kv: &'a mut HostKv,
     format: PhantomData<F>,
 }
 
-impl<F: Format> Kernel for Rows<'_, F> {
+impl<F: Format> Kernel for Rotate<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
@@ -95,32 +122,23 @@ impl<F: Format> Kernel for Rows<'_, F> {
         let scale = score_scale(d);
         let eps = norm.as_ref().map_or(0.0, |norm| norm.eps);
         let (q_norm, k_norm) = (norm.as_ref().map(|n| &n.q[..d]), norm.as_ref().map(|n| &n.k[..d]));
-        let mut y = vec![0.0_f32; d];
-        let positions = layout
-            .sequences
-            .iter()
-            .flat_map(|s| (0..s.len).map(move |i| (s, (s.start + i) as usize)));
-        let rows = qkv.chunks_exact(heads.qkv_columns()).zip(self.q.chunks_exact_mut(heads.q * d));
-        for ((sequence, position), (row, q)) in positions.zip(rows) {
+        let (q_len, k_len) = (heads.q * d, heads.kv * d);
+        let rows = qkv.chunks_exact(heads.qkv_columns());
+        let outputs = self.q.chunks_exact_mut(q_len).zip(self.k.chunks_exact_mut(k_len));
+        for ((row, (q, k)), (sequence, position)) in rows.zip(outputs).zip(positions(layout)) {
             let cos = &rope.cos[position * half..(position + 1) * half];
             let sin = &rope.sin[position * half..(position + 1) * half];
-            let (q_row, rest) = row.split_at(heads.q * d);
-            let (k_row, v_row) = rest.split_at(heads.kv * d);
+            let (q_row, rest) = row.split_at(q_len);
+            let (k_row, v_row) = rest.split_at(k_len);
             for (x, q) in q_row.chunks_exact(d).zip(q.chunks_exact_mut(d)) {
-                head::<F>(x, q_norm, eps, cos, sin, &mut y);
-                for (q, y) in q.iter_mut().zip(&y) {
-                    *q = F::round(y * scale);
-                }
+                head::<F>(x, q_norm, eps, cos, sin, q);
+                q.iter_mut().for_each(|y| *y *= scale);
+            }
+            for (x, k) in k_row.chunks_exact(d).zip(k.chunks_exact_mut(d)) {
+                head::<F>(x, k_norm, eps, cos, sin, k);
             }
             let slot = self.kv.row(layer, &sequence.blocks, position);
-            let (k_pool, v_pool) = self.kv.k_v_mut();
-            for (x, k) in k_row.chunks_exact(d).zip(k_pool[slot.clone()].chunks_exact_mut(d)) {
-                head::<F>(x, k_norm, eps, cos, sin, &mut y);
-                for (k, y) in k.iter_mut().zip(&y) {
-                    *k = F::round(*y);
-                }
-            }
-            v_pool[slot].copy_from_slice(v_row);
+            self.kv.k_v_mut().1[slot].copy_from_slice(v_row);
         }
     }
 }

@@ -49,6 +49,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
                 observable: Observable::Writers,
                 all: BTreeSet::from([Observable::Writers]),
                 place: Place { id: Some(*id), ..Place::default() },
+                origin: None,
                 detail: format!("of namespace {}, written in {other}", own.unwrap_or_default()),
             })));
         }

@@ -90,6 +90,10 @@ pub(super) fn round<A: Device, B: Device>(
     let mut y = host.alloc_f32(ROWS_MAX * n)?;
     host.gemm(&launch(VARIANTS[2]), ROWS_MAX, &host_x, &host_w, GemmOutput::Store(&mut y))?;
     let y = host.read_f32(&y, ROWS_MAX * n)?;
+    let mut digests_of = |m: usize, rows: &[f32]| -> Result<Vec<u64>, DeviceError> {
+        let rows = host.upload_f32(rows)?;
+        host.digest_rows(m, n, &rows)
+    };
 
     let device = &mut pair.device;
     let (x, w) = (device.upload(&x)?, device.upload_matrix(n, k, &w)?);
@@ -111,11 +115,14 @@ pub(super) fn round<A: Device, B: Device>(
         let there = device.read_t16(&rounded, m * n)?;
         let here: Vec<u16> = y[..m * n].iter().map(|y| dtype.round(*y)).collect();
         ledger.t16(&Key::new("gemm_round", variant.2, dtype), &here, &there, what);
+        let unrounded = Key::new("gemm_unrounded", variant.2, dtype);
+        ledger.log(&unrounded, &digests_of(m, &y[..m * n])?, &device.take_log()?, n, what);
         let mut residual = device.upload_f32(&h)?;
         device.gemm(&launch, m, &x, &w, GemmOutput::Residual(&mut residual))?;
         let there = device.read_f32(&residual, m * n)?;
         let here: Vec<f32> = h.iter().zip(&y[..m * n]).map(|(h, y)| h + y).collect();
         ledger.f32(&Key::new("gemm_residual", variant.2, dtype), &here, &there, what);
+        ledger.log(&unrounded, &digests_of(m, &here)?, &device.take_log()?, n, what);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 use crate::contract::{Constants, Contract, Dtype, MatrixUnit, VERSION};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, LoggedRows};
 
 pub use data::Rng;
 
@@ -146,6 +146,19 @@ impl Ledger {
         self.compare(key, a.iter(), b.iter(), width as u64, what, |x| format!("{x:016x}"));
     }
 
+    /// Digests of rows of `width`, and the log of an operator that should have left them.
+    fn log(
+        &mut self,
+        key: &Key,
+        a: &[u64],
+        b: &[LoggedRows],
+        width: usize,
+        what: impl Fn() -> String,
+    ) {
+        assert!(b.len() == 1, "{key}: {} entries of the log", b.len());
+        self.digests(key, a, &b[0].digests, width, what);
+    }
+
     /// A token drawn from `vocab` logits.
     fn tokens(
         &mut self,
@@ -208,6 +221,10 @@ impl Area {
         (Area::Sample, "sample"),
         (Area::Digests, "digests"),
     ];
+
+    fn name(self) -> &'static str {
+        Area::ALL[self as usize].1
+    }
 
     /// Whether the contract's constants reach it, so that every preset's must be run.
     fn constants(self) -> &'static [Constants] {
@@ -299,6 +316,8 @@ fn round<A: Device, B: Device>(
     effort: &Effort,
     ledger: &mut Ledger,
 ) -> Result<(), DeviceError> {
+    pair.host.watch(true);
+    pair.device.watch(true);
     match area {
         Area::Embed => rows::embed(pair, rng, ledger),
         Area::Norm => rows::norm(pair, rng, ledger),
@@ -309,7 +328,15 @@ fn round<A: Device, B: Device>(
         Area::Logprobs => sampling::logprobs(pair, rng, ledger),
         Area::Sample => sampling::sample(pair, rng, ledger),
         Area::Digests => rows::digests(pair, rng, ledger),
+    }?;
+    let key = Key::new(&format!("{}_unrounded", area.name()), "", pair.host.contract().dtype);
+    let (a, b) = (pair.host.take_log()?, pair.device.take_log()?);
+    assert!(a.len() == b.len(), "{key}: {} against {} entries of the log", a.len(), b.len());
+    for (i, pair) in a.iter().zip(b).enumerate() {
+        let what = || format!("entry {i} of the log, rows of {}", pair.0.width);
+        ledger.log(&key, &pair.0.digests, &[pair.1], pair.0.width, what);
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! X1 over whole executions: generated schedules on two subjects that differ in nothing but the device.
 //!
-//! Compared per case: tokens, the digest of the logits at every computed position, the digests of K and V of every
+//! Compared per case: tokens, the digests of the logits and of each operator at every computed position, the digests of K and V of every
 //! layer at every position read back, the trajectory, and the sentinels of the launch variants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use proptest::strategy::ValueTree;
 use serde::Serialize;
 
 use crate::record::Run;
+use crate::record::sites::Site;
 use crate::relation::resolve;
 use crate::strategy::{Space, cases};
 use crate::subject::{Subject, SubjectError};
@@ -27,6 +28,8 @@ pub struct Schedules {
     /// Positions whose logits were compared.
     pub logits: u64,
     /// (position, layer) pairs whose K and V were compared.
+    pub kv: u64,
+    /// Layer digests that were compared: one an operator and computed position.
     pub layers: u64,
     /// The first difference.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,13 +39,14 @@ pub struct Schedules {
 impl Schedules {
     /// Whether something was compared and nothing differs.
     pub fn held(&self) -> bool {
-        self.different == 0 && self.logits > 0 && self.layers > 0
+        self.different == 0 && self.logits > 0 && self.kv > 0 && self.layers > 0
     }
 
     fn merge(&mut self, other: Schedules) {
         self.cases += other.cases;
         self.different += other.different;
         self.logits += other.logits;
+        self.kv += other.kv;
         self.layers += other.layers;
         self.first = self.first.take().or(other.first);
     }
@@ -96,7 +100,8 @@ fn judge(here: &Run, there: &Run) -> Schedules {
     let mut counts = Schedules { cases: 1, ..Schedules::default() };
     for output in here.outputs.values() {
         counts.logits += output.positions.len() as u64;
-        counts.layers += output.kv.iter().map(|kv| kv.layers.len() as u64).sum::<u64>();
+        counts.layers += output.positions.iter().map(|p| p.sites.len() as u64).sum::<u64>();
+        counts.kv += output.kv.iter().map(|kv| kv.layers.len() as u64).sum::<u64>();
     }
     counts.first = first_difference(here, there);
     counts.different = u64::from(counts.first.is_some());
@@ -109,6 +114,17 @@ fn first_difference(here: &Run, there: &Run) -> Option<String> {
             return Some(format!("{id} has no output"));
         };
         for (x, y) in a.positions.iter().zip(&b.positions) {
+            let count = x.sites.len();
+            let site = x.sites.iter().zip(&y.sites).position(|(x, y)| x != y);
+            if let Some(site) = site {
+                return Some(format!(
+                    "{id}, position {}, {}: {:016x} is {:016x}",
+                    x.position,
+                    Site::nth(site, count),
+                    x.sites[site],
+                    y.sites[site]
+                ));
+            }
             if x != y {
                 return Some(format!(
                     "{id}, position {}: logits {:016x} are {:016x}",

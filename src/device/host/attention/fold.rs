@@ -1,8 +1,5 @@
 //! The fold over splits, and the end of a row.
 
-use std::marker::PhantomData;
-
-use crate::contract::dtype::Format;
 use crate::contract::scalar::exp2;
 use crate::contract::simd::{Kernel, Simd};
 use crate::contract::tree::tree8;
@@ -79,31 +76,21 @@ impl Kernel for Merge<'_> {
     }
 }
 
-/// `r16(O * (1/Ls))`, or a row of NaN.
-pub(super) struct Finish<'a, F> {
-    fold: &'a Fold,
-    from: &'a [f32],
-    to: &'a mut [u16],
-    format: PhantomData<F>,
+/// `O = O * (1/Ls)`, or a row of NaN.
+pub(super) struct Finish<'a> {
+    pub(super) fold: &'a Fold,
+    pub(super) out: &'a mut [f32],
 }
 
-impl<'a, F> Finish<'a, F> {
-    pub(super) fn new(fold: &'a Fold, from: &'a [f32], to: &'a mut [u16]) -> Finish<'a, F> {
-        Finish { fold, from, to, format: PhantomData }
-    }
-}
-
-impl<F: Format> Kernel for Finish<'_, F> {
+impl Kernel for Finish<'_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
         if self.fold.marked || self.fold.kept == 0 {
-            self.to.fill(F::round(f32::NAN));
+            self.out.fill(f32::NAN);
             return;
         }
         let inverse = 1.0 / self.fold.l;
-        for (to, from) in self.to.iter_mut().zip(self.from) {
-            *to = F::round(from * inverse);
-        }
+        self.out.iter_mut().for_each(|out| *out *= inverse);
     }
 }

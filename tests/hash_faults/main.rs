@@ -1,0 +1,162 @@
+//! The hash device finds faults of state: each is planted in a wrapper of the device, under the real engine, and must
+//! break a relation; without one everything holds.
+
+mod faulty;
+
+use lockstep::contract::{MatrixUnit, Mode};
+use lockstep::engine::{self, DeviceModel, EngineError, contract_of, plan};
+use lockstep::fixture::Fixture;
+use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
+use lockstep::record::{Capture, Run, Sentinel};
+use lockstep::relation::RELATIONS;
+use lockstep::schedule::Schedule;
+use lockstep::strategy::Space;
+use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
+use lockstep::weights::{self, Source};
+use lockstep::workload::{Request, Workload};
+use lockstep::world::World;
+
+use faulty::{Fault, Faulty};
+
+/// The real engine on a device with a fault.
+struct Engine {
+    model: DeviceModel<Faulty>,
+}
+
+impl Engine {
+    fn new(fault: Option<Fault>) -> Engine {
+        let source = weights::source("tiny", None).unwrap();
+        let (contract, rope) = contract_of(&source.config(), source.dtype(), MatrixUnit::SM90, 512);
+        let device = Faulty::new(contract, fault);
+        Engine { model: DeviceModel::open(&source, device, &rope).unwrap() }
+    }
+
+    fn campaign(&self, cases: u64) -> Report {
+        let campaign = Campaign {
+            subject: self,
+            space: Space::new(self.edges(), self.default_world()),
+            relations: RELATIONS.to_vec(),
+            cases,
+            time_max: None,
+            seed: 5,
+            jobs: 1,
+            budget: ShrinkBudget::default(),
+        };
+        campaign.run(&|_| ()).unwrap()
+    }
+}
+
+impl Subject for Engine {
+    fn name(&self) -> &str {
+        "tiny"
+    }
+    fn device(&self) -> &str {
+        self.model.device_name()
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { fresh_process: false, ..Capabilities::all() }
+    }
+    fn edges(&self) -> Edges {
+        let config = self.model.config();
+        Edges {
+            rows: plan::ROW_EDGES.to_vec(),
+            tile: config.constants.tile,
+            split: config.constants.split,
+            vocab: config.vocab as u32,
+            positions_max: self.model.positions_max() as u32,
+        }
+    }
+    fn default_world(&self) -> World {
+        let source: Source<'_> = weights::source("tiny", None).unwrap();
+        let fixture = Fixture::hash("tiny", source, Mode::Invariant).unwrap();
+        fixture.default_world()
+    }
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<Capture>,
+    ) -> Result<Run, SubjectError> {
+        engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
+            match error {
+                EngineError::BadInput(why) => SubjectError::BadInput(why),
+                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
+                other => SubjectError::Failed(other.to_string()),
+            }
+        })
+    }
+}
+
+#[test]
+fn every_planted_fault_goes_red_and_shrinks() {
+    for fault in Fault::ALL {
+        let report = Engine::new(Some(fault)).campaign(40);
+        assert_eq!(report.verdict(), Verdict::Broken, "{fault:?} was not found");
+        let failure = report.failure.as_ref().unwrap();
+        assert!(failure.is_repeatable(), "{fault:?}");
+        let case = failure.case();
+        let sizes = (case.workload.requests.len(), case.schedule.intents.len());
+        println!(
+            "{fault:?}: case {}, {}, {sizes:?} requests and intents, {}",
+            failure.index,
+            failure.relation.id,
+            failure.reported()
+        );
+        assert!(failure.shrunk.as_ref().is_some_and(|s| s.minimal), "{fault:?}");
+        assert!(sizes.0 <= 3, "{fault:?}: {sizes:?}");
+    }
+}
+
+#[test]
+fn without_a_fault_everything_holds() {
+    let report = Engine::new(None).campaign(200);
+    assert_eq!(report.verdict(), Verdict::Held);
+    assert!(report.tally.relations.iter().all(|r| r.held > 0));
+}
+
+/// Goal: the counters of launch variants mean on the hash device what they mean on the host. Method: the same
+/// executions on both, of requests that no drawn token can end.
+#[test]
+fn launches_are_counted_as_the_host_counts_them() {
+    let fixture = |hash: bool| -> Box<dyn Subject> {
+        let source = weights::source("tiny", None).unwrap();
+        match hash {
+            true => Box::new(Fixture::hash("tiny", source, Mode::Invariant).unwrap()),
+            false => Box::new(Fixture::host("tiny", source, Mode::Invariant).unwrap()),
+        }
+    };
+    let variants = [
+        Sentinel::GemmSkinnyWalk,
+        Sentinel::GemmSkinnyParallel,
+        Sentinel::GemmTiledWalk,
+        Sentinel::GemmTiledParallel,
+        Sentinel::AttentionWalk,
+        Sentinel::AttentionParallel,
+        Sentinel::NormFused,
+        Sentinel::NormPlain,
+        Sentinel::GemmFold,
+        Sentinel::MultiSplitRow,
+        Sentinel::TileBeforeChunk,
+    ];
+    let (host, hash) = (fixture(false), fixture(true));
+    let world = World { pool_blocks: 200, ..host.default_world() };
+    for lengths in [&[1][..], &[70], &[3, 40, 5], &[1, 1, 1, 1, 1, 1, 1, 1, 1], &[33, 64, 16, 2]] {
+        let requests = lengths.iter().zip(1u64..).map(|(length, uid)| {
+            let prompt: Vec<u32> = (0..*length).map(|i| (uid as u32 * 31 + i * 7) % 250).collect();
+            Request { ignore_eos: true, ..Request::new(uid, prompt, 6) }
+        });
+        let workload = Workload { requests: requests.collect() };
+        let run = |subject: &dyn Subject| {
+            subject.execute(&world, &workload, &Schedule::default(), 1, None).unwrap()
+        };
+        let (on_host, on_hash) = (run(&*host), run(&*hash));
+        assert_eq!(on_host.steps, on_hash.steps);
+        for sentinel in variants {
+            let counts = (on_host.sentinels.get(sentinel), on_hash.sentinels.get(sentinel));
+            assert_eq!(counts.0, counts.1, "{} of {lengths:?}", sentinel.name());
+        }
+        assert_ne!(on_host.trajectory, on_hash.trajectory);
+    }
+}
