@@ -189,6 +189,7 @@ fn filter(
 ) {
     let floor = params.weight_floor();
     kept.clear();
+    kept.reserve(x.len());
     kept.extend(
         x.iter()
             .zip(weights)

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::record::TrajectoryHasher;
+
 /// A physical block id.
 pub(super) type BlockId = u32;
 
@@ -137,13 +139,14 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Reference counts, then the free list, then the cached list: for the trajectory.
-    pub(super) fn state(&self) -> [Vec<u64>; 3] {
-        [
-            self.references.iter().map(|r| u64::from(*r)).collect(),
-            self.free.iter().map(|b| u64::from(*b)).collect(),
-            self.cached.iter().map(|b| u64::from(*b)).collect(),
-        ]
+    /// Writes reference counts, free list and cached list to the trajectory.
+    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
+        hasher.tag("references");
+        hasher.list(self.references.iter().copied());
+        for (tag, list) in [("free", &self.free), ("cached", &self.cached)] {
+            hasher.tag(tag);
+            hasher.list(list.iter().copied());
+        }
     }
 }
 

@@ -112,8 +112,8 @@ impl<D: Device> Engine<'_, D> {
         let KvRead { id, residency, moment, blocks, positions } = read;
         let rows = self.forward.digest_kv(&blocks, 0, positions as u32)?;
         self.hasher.tag("kv");
-        let flat: Vec<u64> = rows.iter().flatten().flat_map(|d| [d.k, d.v]).collect();
-        self.hasher.list(flat.into_iter());
+        let digests = rows.iter().flatten().flat_map(|d| [d.k, d.v]);
+        self.hasher.digests(2 * rows.iter().map(Vec::len).sum::<usize>(), digests);
         let output = self.run.outputs.get_mut(&id).expect("one output a sample");
         if moment != KvMoment::Released {
             let held = &blocks[..positions.div_ceil(self.block_size as usize)];

@@ -106,16 +106,13 @@ impl Deviations {
     }
 
     /// State of each intent as a number: for the trajectory.
-    pub(super) fn state(&self) -> Vec<u64> {
-        self.entries
-            .iter()
-            .map(|e| match e.state {
-                State::Pending => 0,
-                State::Armed => 1,
-                State::Fired => 2,
-                State::Inert(_) => 3,
-            })
-            .collect()
+    pub(super) fn state(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.entries.iter().map(|e| match e.state {
+            State::Pending => 0,
+            State::Armed => 1,
+            State::Fired => 2,
+            State::Inert(_) => 3,
+        })
     }
 }
 

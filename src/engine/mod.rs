@@ -220,7 +220,9 @@ pub fn execute_with<D: Device>(
     };
     let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
     let mut run = Run::default();
-    run.outputs.extend(workload.sample_ids().map(|id| (id, Output::default())));
+    for (request, lengths) in workload.requests.iter().zip(workload.lengths()) {
+        run.outputs.extend(request.sample_ids().map(|id| (id, room_for(lengths.positions))));
+    }
     let engine = Engine {
         scheduler,
         forward: Forward::new(
@@ -231,14 +233,27 @@ pub fn execute_with<D: Device>(
         )?
         .with_poison(world.poison),
         writers: Writers::default(),
-        planner: Planner::new(&model.config, &world.mode),
+        planner: model.planner.in_mode(&world.mode),
         block_size: world.block_size,
-        hasher: TrajectoryHasher::new(model.contract().hash().as_bytes()),
+        hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
         auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
     engine.run_to_end(boundary_bound(workload, schedule))
+}
+
+/// Most positions that room is made for before anything is observed.
+const ROOM_MAX: usize = 4096;
+
+/// An empty output with room for an execution that computes every position once.
+fn room_for(positions: usize) -> Output {
+    let positions = positions.min(ROOM_MAX);
+    Output {
+        positions: Vec::with_capacity(positions),
+        kv: Vec::with_capacity(positions),
+        ..Output::default()
+    }
 }
 
 struct Engine<'m, D: Device> {
@@ -470,14 +485,14 @@ impl<D: Device> Engine<'_, D> {
             let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
             let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
             self.hasher.list(row.into_iter());
-            self.hasher.list(rows.blocks.iter().map(|b| u64::from(*b)));
+            self.hasher.list(rows.blocks.iter().copied());
         }
         self.hasher.u64(padding as u64);
         self.hasher.tag("logits");
-        self.hasher.list(digests.iter().map(|d| d.logits));
+        self.hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
         self.hasher.tag("sites");
         for row in digests {
-            self.hasher.list(row.sites.iter().copied());
+            self.hasher.digests(row.sites.len(), row.sites.iter().copied());
         }
     }
 }

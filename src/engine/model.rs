@@ -1,9 +1,11 @@
 //! A model on a device: made or uploaded once, shared by every engine instance.
 
 use crate::contract::rope::RopeTable;
-use crate::contract::{Contract, Dtype, MatrixUnit, VERSION};
+use crate::contract::{Contract, Dtype, MatrixUnit, Mode, VERSION};
 use crate::device::{Device, DeviceError, GpuFacts};
 use crate::weights::{Matrix16, Model, ModelConfig, Recipe, Source, Synthetic};
+
+use super::plan::Planner;
 
 /// Device buffers of a decoder layer.
 pub(super) struct DeviceLayer<D: Device> {
@@ -22,6 +24,10 @@ pub struct DeviceModel<D: Device> {
     pub(super) config: ModelConfig,
     pub(super) dtype: Dtype,
     pub(super) digest: String,
+    /// Launches in the invariant mode.
+    pub(super) planner: Planner,
+    /// Hash of the device's contract.
+    contract_hash: String,
     pub(super) embedding: D::Matrix,
     pub(super) layers: Vec<DeviceLayer<D>>,
     pub(super) final_norm: D::T16,
@@ -89,6 +95,7 @@ impl<D: Device> DeviceModel<D> {
                 })
             })
             .collect::<Result<_, DeviceError>>()?;
+        let planner = Planner::new(&config, &Mode::Invariant);
         Ok(DeviceModel {
             config,
             dtype: synthetic.dtype,
@@ -99,6 +106,8 @@ impl<D: Device> DeviceModel<D> {
             head: synthetic.head().map(|r| device.make_matrix(&r)).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            planner,
+            contract_hash: device.contract().hash(),
             device,
         })
     }
@@ -127,6 +136,7 @@ impl<D: Device> DeviceModel<D> {
                 })
             })
             .collect::<Result<_, DeviceError>>()?;
+        let planner = Planner::new(&model.config, &Mode::Invariant);
         Ok(DeviceModel {
             config: model.config.clone(),
             dtype: model.dtype,
@@ -137,6 +147,8 @@ impl<D: Device> DeviceModel<D> {
             head: model.head.as_ref().map(&matrix).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            planner,
+            contract_hash: device.contract().hash(),
             device,
         })
     }
@@ -164,6 +176,11 @@ impl<D: Device> DeviceModel<D> {
     /// The contract in force.
     pub fn contract(&self) -> &Contract {
         self.device.contract()
+    }
+
+    /// [`Contract::hash`] of the contract in force.
+    pub fn contract_hash(&self) -> &str {
+        &self.contract_hash
     }
 
     /// Longest sequence, in positions, that the model and its RoPE table allow.

@@ -96,6 +96,11 @@ impl Planner {
         }
     }
 
+    /// The same weights, planned for in another mode.
+    pub fn in_mode(&self, mode: &Mode) -> Planner {
+        Planner { mode: mode.clone(), ..self.clone() }
+    }
+
     /// Launches for a step of `rows` rows in `sequences` sequences.
     pub fn plan(&self, rows: usize, sequences: usize) -> StepPlan {
         StepPlan {

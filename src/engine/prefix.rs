@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::record::TrajectoryHasher;
+
 use super::blocks::BlockId;
 
 /// Whole blocks by prefix.
@@ -124,14 +126,16 @@ impl PrefixIndex {
         Some(entry.prefix)
     }
 
-    /// (hash, block, namespace) in order: for the trajectory.
-    pub(super) fn state(&self) -> Vec<u64> {
-        self.by_hash
-            .iter()
-            .flat_map(|(hash, entries)| {
-                entries.iter().flat_map(|e| [*hash, e.block.into(), e.namespace.into()])
-            })
-            .collect()
+    /// Writes (hash, block, namespace) of each entry in order to the trajectory.
+    pub(super) fn hash_into(&self, hasher: &mut TrajectoryHasher) {
+        hasher.tag("index");
+        hasher.u64(self.by_hash.values().map(Vec::len).sum::<usize>() as u64);
+        for (hash, entries) in &self.by_hash {
+            for entry in entries {
+                hasher.u64(*hash);
+                hasher.u64(u64::from(entry.block) << 32 | u64::from(entry.namespace));
+            }
+        }
     }
 
     fn cut(&self, hash: u64) -> u64 {

@@ -5,6 +5,8 @@
 //! leaves open; nothing else decides. Priority is (arrival, order of submission) and never changes, so the oldest
 //! request always makes progress.
 
+use std::sync::Arc;
+
 use crate::lifecycle::Event;
 use crate::record::{
     Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
@@ -58,6 +60,8 @@ pub(super) struct Scheduler {
     pub(super) granules: Granules,
     eos: Vec<u32>,
     pub(super) sequences: Vec<Sequence>,
+    /// Their order of priority, which never changes.
+    order: Arc<[usize]>,
     pub(super) pool: BlockPool,
     pub(super) swap: SwapPool,
     pub(super) index: PrefixIndex,
@@ -87,7 +91,7 @@ impl Scheduler {
         eos: &[u32],
     ) -> Scheduler {
         let mut deviations = Deviations::new(schedule, workload);
-        let sequences = workload
+        let sequences: Vec<Sequence> = workload
             .requests
             .iter()
             .flat_map(|request| request.sample_ids().map(move |id| (request, id)))
@@ -103,6 +107,8 @@ impl Scheduler {
                 sequence
             })
             .collect();
+        let mut order: Vec<usize> = (0..sequences.len()).collect();
+        order.sort_by_key(|&i| (sequences[i].arrival, i));
         Scheduler {
             block_size: world.block_size as usize,
             token_budget: world.token_budget.map_or(usize::MAX, |b| b as usize),
@@ -110,6 +116,7 @@ impl Scheduler {
             granules,
             eos: eos.to_vec(),
             sequences,
+            order: order.into(),
             pool: BlockPool::new(world.pool_blocks),
             swap: SwapPool::new(world.swap_blocks),
             index: PrefixIndex::new(world.hash_bits),
@@ -146,10 +153,9 @@ impl Scheduler {
     }
 
     /// Indices of the sequences, oldest first.
-    pub(super) fn by_priority(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.sequences.len()).collect();
-        order.sort_by_key(|&i| (self.sequences[i].arrival, i));
-        order
+    pub(super) fn by_priority(&self) -> impl Iterator<Item = usize> + use<> {
+        let order = Arc::clone(&self.order);
+        (0..order.len()).map(move |at| order[at])
     }
 
     fn arrive(&mut self) {
@@ -401,7 +407,6 @@ impl Scheduler {
     fn victim(&mut self, step: &[Slice]) -> usize {
         let candidates: Vec<usize> = self
             .by_priority()
-            .into_iter()
             .filter(|&i| self.sequences[i].state == State::Running)
             .filter(|&i| step.iter().all(|slice| slice.index != i))
             .collect();

@@ -44,17 +44,14 @@ impl Scheduler {
                 sequence.forked.into(),
             ];
             hasher.list(numbers.into_iter());
-            hasher.list(sequence.blocks.iter().map(|b| u64::from(*b)));
-            hasher.list(sequence.slots.iter().map(|s| u64::from(*s)));
+            hasher.list(sequence.blocks.iter().copied());
+            hasher.list(sequence.slots.iter().copied());
             hasher.list(sequence.evicted.iter().map(|j| *j as u64));
-            hasher.list(sequence.tokens.iter().map(|t| u64::from(*t)));
+            hasher.list(sequence.tokens.iter().copied());
         }
-        for (tag, list) in ["references", "free", "cached"].into_iter().zip(self.pool.state()) {
-            hasher.tag(tag);
-            hasher.list(list.into_iter());
-        }
+        self.pool.hash_into(hasher);
         hasher.tag("swap");
-        hasher.list(self.swap.state().into_iter());
+        hasher.list(self.swap.free());
         hasher.tag("flights");
         for flight in &self.flights {
             let Flight { slice, blocks, lands_at, left } = flight;
@@ -64,11 +61,10 @@ impl Scheduler {
                 [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
                     .into_iter(),
             );
-            hasher.list(blocks.iter().map(|b| u64::from(*b)));
+            hasher.list(blocks.iter().copied());
         }
-        hasher.tag("index");
-        hasher.list(self.index.state().into_iter());
+        self.index.hash_into(hasher);
         hasher.tag("intents");
-        hasher.list(self.deviations.state().into_iter());
+        hasher.list(self.deviations.state());
     }
 }

@@ -66,8 +66,8 @@ impl SwapPool {
     }
 
     /// The free list: for the trajectory.
-    pub(super) fn state(&self) -> Vec<u64> {
-        self.free.iter().map(|slot| u64::from(*slot)).collect()
+    pub(super) fn free(&self) -> impl ExactSizeIterator<Item = SlotId> {
+        self.free.iter().copied()
     }
 }
 

@@ -11,6 +11,8 @@ use crate::world::World;
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
 mod decisions;
+mod leaving;
+mod samples;
 
 struct Bench {
     model: DeviceModel<Host>,

@@ -50,16 +50,30 @@ impl TrajectoryHasher {
         self.buffer.extend_from_slice(tag.as_bytes());
     }
 
-    /// Writes a number.
-    pub fn u64(&mut self, x: u64) {
-        self.buffer.extend_from_slice(&x.to_le_bytes());
+    /// Writes a number, seven bits a byte: most are small, and hashing is what a boundary costs.
+    pub fn u64(&mut self, mut x: u64) {
+        while x >= 0x80 {
+            self.buffer.push(x as u8 | 0x80);
+            x >>= 7;
+        }
+        self.buffer.push(x as u8);
     }
 
     /// Writes a list of numbers, its length first.
-    pub fn list(&mut self, xs: impl ExactSizeIterator<Item = u64>) {
+    pub fn list(&mut self, xs: impl ExactSizeIterator<Item: Into<u64>>) {
         self.u64(xs.len() as u64);
+        self.buffer.reserve(2 * xs.len());
         for x in xs {
-            self.u64(x);
+            self.u64(x.into());
+        }
+    }
+
+    /// Writes digests, how many there are first. `count` is their number.
+    pub fn digests(&mut self, count: usize, digests: impl Iterator<Item = u64>) {
+        self.u64(count as u64);
+        self.buffer.reserve(8 * count);
+        for digest in digests {
+            self.buffer.extend_from_slice(&digest.to_le_bytes());
         }
     }
 
@@ -76,5 +90,33 @@ impl TrajectoryHasher {
     /// The finished chain.
     pub fn finish(self) -> Trajectory {
         self.trajectory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(write: impl Fn(&mut TrajectoryHasher)) -> Vec<u8> {
+        let mut hasher = TrajectoryHasher::new(&[]);
+        write(&mut hasher);
+        hasher.buffer
+    }
+
+    /// No number's bytes are the beginning of another's, so a list can be read in one way only.
+    #[test]
+    fn numbers_have_bytes_of_their_own() {
+        let numbers = [0, 1, 127, 128, 129, 255, 300, 16383, 16384, u64::from(u32::MAX), u64::MAX];
+        let all: Vec<Vec<u8>> = numbers.iter().map(|x| bytes(|h| h.u64(*x))).collect();
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate() {
+                assert_eq!(a.starts_with(b), i == j, "{} and {}", numbers[i], numbers[j]);
+            }
+        }
+        assert_eq!(all[4], [0x81, 1]);
+        assert_eq!(all[10].len(), 10);
+        let list = bytes(|h| h.list([1u32, 128].into_iter()));
+        assert_eq!(list, [2, 1, 0x80, 1]);
+        assert_eq!(bytes(|h| h.digests(1, [2].into_iter())), [1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

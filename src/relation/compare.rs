@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::record::sites::Site;
-use crate::record::{Finish, KvBits, KvMoment, Output, PositionBits};
+use crate::record::{Finish, KvBits, KvMoment, Output};
 use crate::workload::SampleId;
 
 use super::Compared;
@@ -207,21 +207,18 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
         let started = !known.aborted || !got.tokens.is_empty();
         return started.then(|| "no position was observed".into());
     };
-    let mut present: BTreeSet<u32> =
-        got.positions.iter().filter(|p| p.residency == last).map(|p| p.position).collect();
+    let computed = got.positions.iter().filter(|p| p.residency == last).map(|p| p.position);
     let read = |moment| {
         let mine = move |kv: &&KvBits| kv.residency == last && kv.moment == moment;
         got.kv.iter().filter(mine).map(|kv| kv.position)
     };
-    let released: BTreeSet<u32> = read(KvMoment::Released).collect();
-    if kv {
-        for moment in [KvMoment::Attached, KvMoment::Forked, KvMoment::SwappedIn] {
-            present.extend(read(moment));
-        }
-    }
+    let released = distinct(read(KvMoment::Released));
+    let attached = [KvMoment::Attached, KvMoment::Forked, KvMoment::SwappedIn];
+    let attached = attached.into_iter().filter(|_| kv).flat_map(read);
+    let present = distinct(computed.chain(attached));
     // An aborted sample came to some position, but left none out before it.
     let end = if known.aborted { present.len() } else { canonical.positions.len() };
-    let all: BTreeSet<u32> = (0..end as u32).collect();
+    let all: Vec<u32> = (0..end as u32).collect();
     if kv && present != all {
         return Some(format!(
             "{} of {} positions were computed or attached in residency {last}",
@@ -251,6 +248,38 @@ fn note_first(differences: &mut Differences, what: Observable, place: Place, det
     }
 }
 
+/// What was observed at each position, the last of several.
+enum ByPosition<'o, T> {
+    /// Entry i is position i, as in an execution that computes everything once.
+    Dense(&'o [T]),
+    Sparse(BTreeMap<u32, &'o T>),
+}
+
+impl<'o, T> ByPosition<'o, T> {
+    fn new(all: &'o [T], position: impl Fn(&T) -> u32) -> ByPosition<'o, T> {
+        if all.iter().zip(0..).all(|(x, i)| position(x) == i) {
+            ByPosition::Dense(all)
+        } else {
+            ByPosition::Sparse(all.iter().map(|x| (position(x), x)).collect())
+        }
+    }
+
+    fn get(&self, position: u32) -> Option<&'o T> {
+        match self {
+            ByPosition::Dense(all) => all.get(position as usize),
+            ByPosition::Sparse(all) => all.get(&position).copied(),
+        }
+    }
+}
+
+/// Positions in order, each once.
+fn distinct(positions: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut all: Vec<u32> = positions.collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// Logits and layer digests; returns the first operator that differs.
 fn compare_positions(
     id: SampleId,
@@ -259,11 +288,10 @@ fn compare_positions(
     compared: &mut Compared,
     differences: &mut Differences,
 ) -> Option<Origin> {
-    let expected: BTreeMap<u32, &PositionBits> =
-        canonical.positions.iter().map(|p| (p.position, p)).collect();
+    let expected = ByPosition::new(&canonical.positions, |p| p.position);
     let mut origin: Option<Origin> = None;
     for bits in &got.positions {
-        let Some(reference) = expected.get(&bits.position) else { continue };
+        let Some(reference) = expected.get(bits.position) else { continue };
         compared.positions += 1;
         let place = Place {
             id: Some(id),
@@ -305,10 +333,9 @@ fn compare_kv(
     compared: &mut Compared,
     differences: &mut Differences,
 ) {
-    let expected: BTreeMap<u32, &KvBits> =
-        canonical.kv.iter().map(|kv| (kv.position, kv)).collect();
+    let expected = ByPosition::new(&canonical.kv, |kv| kv.position);
     for kv in &got.kv {
-        let Some(reference) = expected.get(&kv.position) else { continue };
+        let Some(reference) = expected.get(kv.position) else { continue };
         if reference.layers.len() != kv.layers.len() {
             continue;
         }
@@ -359,7 +386,7 @@ fn compare_tokens(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Finish, KvDigest, PositionBits};
+    use crate::record::{KvDigest, PositionBits};
 
     const ID: SampleId = SampleId { uid: 1, sample: 0 };
     const WHOLE: Known = Known { kv: true, sites: true, aborted: false };

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use crate::case::Case;
 use crate::record::Run;
 use crate::schedule::Schedule;
-use crate::subject::{Subject, SubjectError, guard};
+use crate::subject::{Capabilities, Subject, SubjectError, guard};
 use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
 /// Executions of one case.
 pub struct Executions<'s> {
     subject: &'s dyn Subject,
+    capabilities: Capabilities,
     /// The case, its continuations resolved.
     case: Case,
     run: Run,
@@ -39,6 +40,7 @@ impl<'s> Executions<'s> {
         let forwards = runs.map(|run| run.steps.len() as u64).sum();
         Ok(Executions {
             subject,
+            capabilities: subject.capabilities(),
             case,
             run,
             canonical,
@@ -56,6 +58,11 @@ impl<'s> Executions<'s> {
     /// The engine.
     pub fn subject(&self) -> &dyn Subject {
         self.subject
+    }
+
+    /// What the engine can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     /// The case's own run.
@@ -92,7 +99,7 @@ impl<'s> Executions<'s> {
 
     /// Trajectory hash from a fresh process, if one is wanted and the subject can.
     pub fn repeat_in_fresh_process(&mut self) -> Result<Option<String>, SubjectError> {
-        if !self.fresh_process || !self.subject.capabilities().fresh_process {
+        if !self.fresh_process || !self.capabilities.fresh_process {
             return Ok(None);
         }
         self.fresh_processes += 1;

@@ -161,7 +161,7 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let Capabilities { kv, sites, .. } = executions.subject().capabilities();
+    let &Capabilities { kv, sites, .. } = executions.capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);

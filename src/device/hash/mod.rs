@@ -162,7 +162,9 @@ impl Device for Hash {
     }
 
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
-        Ok(self.log.as_mut().map(std::mem::take).unwrap_or_default())
+        let Some(log) = &mut self.log else { return Ok(Vec::new()) };
+        let next = Vec::with_capacity(log.len());
+        Ok(std::mem::replace(log, next))
     }
 
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
@@ -318,10 +320,10 @@ impl Device for Hash {
         w: &HashMatrix,
         out: GemmOutput<'_, Hash>,
     ) -> Result<(), DeviceError> {
-        check_gemm(launch, w)?;
         require_len("gemm", "x", x.len(), m * w.k)?;
         let mut tag = mix(w.tag, operator::GEMM);
         if launch.cuts[..] != w.cuts[..] {
+            check_gemm(launch, w)?;
             tag = fold(tag, launch.cuts.iter().map(|c| u64::from(*c)));
         }
         let (adds, logged, y) = match out {
@@ -537,7 +539,9 @@ impl Device for Hash {
         kv.shape().check("digest_kv", layer, blocks, to as usize)?;
         let digest =
             |entry| KvDigest { k: mix(entry, operator::KEY), v: mix(entry, operator::VALUE) };
-        Ok(kv.entries(layer, blocks, from as usize, to as usize).map(digest).collect())
+        let mut digests = Vec::with_capacity(to.saturating_sub(from) as usize);
+        digests.extend(kv.entries(layer, blocks, from as usize, to as usize).map(digest));
+        Ok(digests)
     }
 
     /// `n` pseudo-random values that follow from the row's hash.
