@@ -254,6 +254,9 @@ pub(super) fn world(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm) -> World 
     }
     if draw.percent(swarm.level(Feature::Budget)) {
         world.token_budget = Some(draw.between(1, space.prompt_usual) as u32);
+    } else if draw.percent(swarm.level(Feature::Samples) / 12) {
+        // A forked sample then waits beside the one that it forked from, which may leave before anything is copied.
+        world.token_budget = Some(1 + draw.below(2) as u32);
     }
     if draw.percent(swarm.level(Feature::Bucket)) {
         world.buckets = buckets(draw, space);
