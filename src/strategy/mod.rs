@@ -107,7 +107,7 @@ impl Strategy for Cases {
 }
 
 /// Features of the first cases of a campaign.
-const DIRECTED: [&[Feature]; 6] = {
+const DIRECTED: [&[Feature]; 9] = {
     use Feature::*;
     [
         &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
@@ -116,6 +116,9 @@ const DIRECTED: [&[Feature]; 6] = {
         &[Tight, Preempt, Cut, Sampled, Swap],
         &[Pressure, Rank, Poison],
         &[Evict, Land, Preempt, Cut, Poison],
+        &[Samples, Abort, Sampled, Cut, Poison],
+        &[Swap, Abort, Cut, Sampled],
+        &[Samples, Swap, Abort, Sampled, Poison],
     ]
 };
 

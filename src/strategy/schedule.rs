@@ -159,11 +159,18 @@ impl Course<'_, '_> {
             // Who is there from the start meets the others.
             let alone = self.requests == 1 || start.arrival > 0 || residency > 1;
             self.linger(place, residency, from, last, alone);
-            let again = residency == 1 || self.draw.percent(40);
+            let swaps = self.level(Feature::Swap) > 0;
+            let again = residency == 1 || self.draw.percent(if swaps { 60 } else { 40 });
             let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
-            let percent = leaves / if self.tight || is_forked_from { 4 } else { 2 };
+            let percent = match self.doomed && swaps && !self.tight {
+                // So that some are aborted while they are swapped.
+                true => 80,
+                false => leaves / if self.tight || is_forked_from { 4 } else { 2 },
+            };
             let stays = residency > 3 || !again || !can_leave || !self.draw.percent(percent);
-            if self.doomed && (stays || self.tight || self.draw.percent(50)) {
+            if self.doomed
+                && (stays || self.tight || self.draw.percent(if swaps { 25 } else { 50 }))
+            {
                 self.launches(residency, from, known, last);
                 self.abort(residency, from, first_cut, last);
                 break;
@@ -191,7 +198,15 @@ impl Course<'_, '_> {
             } else {
                 // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
                 let hit = if self.world.prefix_cache { tokens / block } else { 0 };
-                if self.tight { hit * block } else { self.return_to(hit) * block }
+                let forks = matches!(self.kin, Kin::Sibling { forks: true, .. });
+                if forks && self.draw.percent(20) {
+                    self.push(Mark::Offer { n: self.offers }, Act::Fork);
+                    prompt - 1
+                } else if self.tight {
+                    hit * block
+                } else {
+                    self.return_to(hit) * block
+                }
             };
             self.place(from, known.max(tokens + 1));
             residency += 1;
@@ -242,11 +257,17 @@ impl Course<'_, '_> {
                 self.push(mark(at), Act::Bucket { extra });
             }
         }
-        if from <= until && self.draw.percent(self.level(Feature::Land) / 2) {
+        if from <= until && self.draw.percent(self.lands()) {
             let at = if self.draw.percent(40) { from } else { self.draw.between(from, until) };
             let late = self.draw.between(1, 4) as u32;
             self.push(mark(at), Act::Land { late });
         }
+    }
+
+    /// Percent of late landings. Nobody can fork from what is in flight.
+    fn lands(&self) -> usize {
+        let is_forked_from = matches!(self.kin, Kin::First { forks: true, .. });
+        self.level(Feature::Land) / if is_forked_from { 8 } else { 2 }
     }
 
     /// Lets the chunk whose end `left` is the mark of its leave land after that. Returns the tokens that have landed by
@@ -259,7 +280,7 @@ impl Course<'_, '_> {
         left: usize,
         swapped: bool,
     ) -> Option<usize> {
-        if !self.draw.percent(self.level(Feature::Land) / 2) {
+        if !self.draw.percent(self.lands()) {
             return None;
         }
         let in_this = |intent: &Intent| match (intent.mark, intent.act) {
