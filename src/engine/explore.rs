@@ -358,14 +358,18 @@ fn key(node: &Node) -> u64 {
         flight.left.hash(&mut hasher);
         flight.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     }
-    let [references, free, cached] = s.pool.state();
-    cached.iter().map(|b| name(*b as u32)).collect::<Vec<_>>().hash(&mut hasher);
+    let [free, cached] = s.pool.lists();
+    cached.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     free.len().hash(&mut hasher);
-    for found in s.index.state().chunks(3) {
-        (found[0], name(found[1] as u32), found[2]).hash(&mut hasher);
+    // What is findable: of the tokens that any sequence has or had, finished ones included.
+    for q in &s.sequences {
+        for end in (s.block_size..=q.tokens.len()).step_by(s.block_size) {
+            let found = s.index.find(q.namespace, &q.tokens[..end], s.block_size);
+            found.map(&mut name).hash(&mut hasher);
+        }
     }
-    let mut counts: Vec<(usize, u64)> =
-        (0..references.len()).map(|b| (name(b as u32), references[b])).collect();
+    let mut counts: Vec<(usize, u32)> =
+        (0..s.pool.len() as u32).map(|b| (name(b), s.pool.references(b))).collect();
     counts.retain(|(_, n)| *n > 0);
     counts.sort_unstable();
     counts.hash(&mut hasher);
