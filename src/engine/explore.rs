@@ -37,7 +37,7 @@ struct Root {
     requests: Vec<Request>,
     /// Boundary at which each sequence arrives.
     arrivals: [u32; 3],
-    acts: &'static [Kind],
+    acts: Vec<Kind>,
     /// Most deviations of a path: a sequence that deviates at a boundary is one.
     deviations_max: usize,
     states_max: usize,
@@ -177,7 +177,11 @@ impl Root {
                 let mut intents = Vec::new();
                 for s in &node.scheduler.sequences {
                     let options = self.options(&node.scheduler, s);
-                    if random.below(9) < busy {
+                    let forks = |o: &&Vec<Intent>| o.iter().any(|i| i.act == Act::Fork);
+                    let fork = options.iter().find(forks).filter(|_| random.below(2) == 0);
+                    if let Some(fork) = fork {
+                        intents.extend_from_slice(fork);
+                    } else if random.below(9) < busy {
                         intents.extend_from_slice(&options[random.below(options.len())]);
                     }
                 }
@@ -394,7 +398,7 @@ fn roots() -> Vec<Root> {
                 request(3, &[1, 2, 7], 4, 1),
             ],
             arrivals: [0, 1, 1],
-            acts: &[Hold, Refuse, Evict, Cut, Land, Preempt, Abort, End],
+            acts: vec![Hold, Refuse, Evict, Cut, Land, Preempt, Abort, End],
             deviations_max: 4,
             states_max: 60000,
         },
@@ -405,7 +409,7 @@ fn roots() -> Vec<Root> {
             swap_blocks: 4,
             requests: vec![request(1, &[1, 2, 3, 4, 5, 6], 4, 2), request(2, &[7, 8], 1, 1)],
             arrivals: [0, 1, 0],
-            acts: &[Hold, Fork, Cut, Land, Preempt, Swap, Abort, End],
+            acts: vec![Hold, Fork, Cut, Land, Preempt, Swap, Abort, End],
             deviations_max: 4,
             states_max: 60000,
         },
@@ -419,7 +423,7 @@ fn roots() -> Vec<Root> {
                 request(2, &[7, 8, 9, 10, 11, 12, 13], 3, 1),
             ],
             arrivals: [1, 2, 0],
-            acts: &[Fork, Cut, Land, Preempt, Swap, Abort],
+            acts: vec![Fork, Cut, Land, Preempt, Swap, Abort],
             deviations_max: 4,
             states_max: 60000,
         },
@@ -434,7 +438,7 @@ fn roots() -> Vec<Root> {
                 request(3, &[1], 3, 1),
             ],
             arrivals: [0, 0, 1],
-            acts: &[Hold, Refuse, Evict, Cut, Land, Preempt, Swap, Abort, End],
+            acts: vec![Hold, Refuse, Evict, Cut, Land, Preempt, Swap, Abort, End],
             deviations_max: 4,
             states_max: 60000,
         },
@@ -449,7 +453,7 @@ fn roots() -> Vec<Root> {
                 request(3, &[5], 3, 1),
             ],
             arrivals: [0, 0, 1],
-            acts: &[Hold, Land, Preempt, Swap, Abort],
+            acts: vec![Hold, Land, Preempt, Swap, Abort],
             deviations_max: 3,
             states_max: 60000,
         },
@@ -457,12 +461,12 @@ fn roots() -> Vec<Root> {
 }
 
 /// Worlds in which random walks are made.
-const WALKED_WORLDS: usize = 2000;
+const WALKED_WORLDS: usize = 6000;
 
 /// A random world: samples of one request and another one, with or without a common prefix, in a pool that is tight.
 fn walked(random: &mut Random) -> Root {
     use Kind::*;
-    let block_size = 1 + random.below(5) as u32;
+    let block_size = 1 + random.below(7) as u32;
     let length = 1 + random.below(3 * block_size as usize);
     let prompt: Vec<u32> = (1..=length as u32).collect();
     let shared = random.below(length + 1);
@@ -470,7 +474,7 @@ fn walked(random: &mut Random) -> Root {
     let other: Vec<u32> = prompt[..shared].iter().copied().chain(50..50 + own).collect();
     let samples = 1 + random.below(3) as u32;
     let mut requests = vec![
-        request(1, &prompt, 1 + random.below(6) as u32, samples),
+        request(1, &prompt, 1 + random.below(9) as u32, samples),
         request(2, &other, 1 + random.below(4) as u32, 3 - samples.min(2)),
     ];
     requests.truncate(if samples == 3 { 1 } else { 2 });
@@ -480,6 +484,9 @@ fn walked(random: &mut Random) -> Root {
     let positions = |r: &Request| r.prompt.own_tokens().len() as u32 + r.max_tokens - 1;
     let blocks = |r: &Request| positions(r).div_ceil(block_size);
     let largest = requests.iter().map(blocks).max().unwrap_or(1);
+    // Most walks leave some acts out, so that others are met in longer runs.
+    let acts = [Hold, Refuse, Evict, Fork, Cut, Land, Preempt, Swap, Abort, End];
+    let acts = acts.into_iter().filter(|_| random.below(4) > 0).collect();
     Root {
         name: "walk",
         block_size,
@@ -487,7 +494,7 @@ fn walked(random: &mut Random) -> Root {
         swap_blocks: random.below(6) as u32,
         requests,
         arrivals: [0; 3].map(|_| random.below(5) as u32),
-        acts: &[Hold, Refuse, Evict, Fork, Cut, Land, Preempt, Swap, Abort, End],
+        acts,
         deviations_max: 0,
         states_max: 0,
     }
