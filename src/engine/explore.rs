@@ -467,12 +467,12 @@ const WALKED_WORLDS: usize = 6000;
 fn walked(random: &mut Random) -> Root {
     use Kind::*;
     let block_size = 1 + random.below(7) as u32;
-    let length = 1 + random.below(3 * block_size as usize);
+    let length = 1 + random.below(2 * block_size as usize + 2);
     let prompt: Vec<u32> = (1..=length as u32).collect();
     let shared = random.below(length + 1);
     let own = 1 + random.below(2 * block_size as usize) as u32;
     let other: Vec<u32> = prompt[..shared].iter().copied().chain(50..50 + own).collect();
-    let samples = 1 + random.below(3) as u32;
+    let samples = [1, 2, 2, 3, 3][random.below(5)];
     let mut requests = vec![
         request(1, &prompt, 1 + random.below(9) as u32, samples),
         request(2, &other, 1 + random.below(4) as u32, 3 - samples.min(2)),
@@ -486,12 +486,14 @@ fn walked(random: &mut Random) -> Root {
     let largest = requests.iter().map(blocks).max().unwrap_or(1);
     // Most walks leave some acts out, so that others are met in longer runs.
     let acts = [Hold, Refuse, Evict, Fork, Cut, Land, Preempt, Swap, Abort, End];
-    let acts = acts.into_iter().filter(|_| random.below(4) > 0).collect();
+    let ends = |kind: &Kind| matches!(kind, Abort | End);
+    let acts = acts.into_iter().filter(|kind| random.below(4) > usize::from(ends(kind)));
+    let acts = acts.collect();
     Root {
         name: "walk",
         block_size,
         pool_blocks: largest + random.below(3) as u32,
-        swap_blocks: random.below(6) as u32,
+        swap_blocks: random.below(9) as u32,
         requests,
         arrivals: [0; 3].map(|_| random.below(5) as u32),
         acts,

@@ -49,6 +49,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    #[allow(dead_code, reason = "tests/planted lists its own")]
     pub(crate) const ALL: [Fault; 16] = [
         Fault::BlocksSwapped,
         Fault::BlockOfANeighbour,
