@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod output;
 mod pressure;
 pub mod reduce;
 mod schedule;
@@ -111,7 +112,7 @@ const DIRECTED: [&[Feature]; 9] = {
     use Feature::*;
     [
         &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison, Scored],
         &[Shared, Arrive, Hit, Cut, Namespace, Follow, Land],
         &[Tight, Preempt, Cut, Sampled, Swap],
         &[Pressure, Rank, Poison],
