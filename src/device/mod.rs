@@ -207,7 +207,7 @@ pub struct LoggedRows {
     pub width: usize,
     /// One digest a row (docs/contract.md section 13), logical column order.
     pub digests: Vec<u64>,
-    /// The values, `[row][width]`, if they were [asked for](Device::keep).
+    /// The values, `[row][width]`, if they were [asked for](Device::keep) and the device has any.
     pub values: Option<Vec<f32>>,
 }
 

@@ -5,6 +5,9 @@
 //! operators, in the contract's order of reduction, so it gives the same bits; what the engine does around them, it does
 //! a second time.
 
+mod generate;
+mod logprobs;
+
 use std::sync::Arc;
 
 use crate::contract::digest;
@@ -15,7 +18,10 @@ use crate::device::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvShape, Layout,
     NormLaunch, QkNorm, RowTile, Sequence, Splits,
 };
+use crate::record::KvDigest;
 use crate::weights::{Layer, Matrix16, Model};
+
+pub use generate::{Generated, Score};
 
 /// A model on a device, for one request at a time.
 pub struct Plain<'m, D: Device> {
@@ -157,5 +163,15 @@ impl<'m, D: Device> Plain<'m, D> {
         let values = d.read_f32(&logits, config.vocab)?;
         let digest = digest::row(Simd::all()[0], &values);
         Ok(Logits { values, digest })
+    }
+
+    /// K and V of every position of a text: one list of layers a position.
+    fn kv(&mut self, text: &Text<D>) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
+        let mut positions = vec![Vec::new(); text.len as usize];
+        for layer in 0..self.layers.len() {
+            let digests = self.device.digest_kv(layer, &text.kv, &[0], 0, text.len)?;
+            positions.iter_mut().zip(digests).for_each(|(layers, d)| layers.push(d));
+        }
+        Ok(positions)
     }
 }

@@ -1,0 +1,119 @@
+//! Generation in the plain engine: prompt, draw, stop.
+
+use crate::device::{Device, DeviceError};
+use crate::record::{Finish, KvDigest};
+use crate::text::Tokenizer;
+use crate::workload::Request;
+
+use super::super::sampler::Draws;
+use super::logprobs::LogSoftmax;
+use super::{Logits, Plain};
+
+/// What a sample of a request comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    /// Generated tokens.
+    pub tokens: Vec<u32>,
+    /// Bytes of the generated text, up to a stop string.
+    pub text: Vec<u8>,
+    /// Why it stopped.
+    pub finish: Finish,
+    /// Digest of the logits at each computed position.
+    pub logits: Vec<u64>,
+    /// K and V of each computed position, a digest a layer.
+    pub kv: Vec<Vec<KvDigest>>,
+    /// Log-probabilities that were asked for, by position of the token.
+    pub scores: Vec<Score>,
+}
+
+/// The log-probability of a token, and of the best tokens in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Position of the token.
+    pub position: u32,
+    /// The token.
+    pub token: u32,
+    /// Its log-probability.
+    pub logprob: f32,
+    /// The best tokens, best first, and theirs.
+    pub top: Vec<(u32, f32)>,
+}
+
+impl<D: Device> Plain<'_, D> {
+    /// Generates sample `sample` of a request whose prompt is resolved. Stop strings need a tokenizer.
+    pub fn generate(
+        &mut self,
+        request: &Request,
+        sample: u32,
+        run_seed: u64,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Generated, DeviceError> {
+        let Some(prompt) = request.prompt.tokens().filter(|prompt| !prompt.is_empty()) else {
+            return Err(DeviceError::Launch("plain: a prompt without tokens".into()));
+        };
+        let draws = Draws::new(request.sampling, request.seed, run_seed, sample, request.uid);
+        let most = prompt.len() + request.max_tokens as usize;
+        let mut text = self.text(most)?;
+        let mut tokens = prompt.to_vec();
+        let (mut digests, mut scores, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let finish = loop {
+            let position = digests.len();
+            let Logits { values, digest } = self.next(&mut text, tokens[position])?;
+            digests.push(digest);
+            let next = position + 1;
+            if next == tokens.len() {
+                let Some(token) = draws.draw(&values, &tokens, next as u32) else {
+                    break Finish::Undecided;
+                };
+                tokens.push(token);
+            }
+            let asked =
+                if next < prompt.len() { request.prompt_logprobs } else { request.logprobs };
+            if let Some(top) = asked {
+                scores.push(self.score(&values, next, tokens[next], top as usize));
+            }
+            if next < prompt.len() {
+                continue;
+            }
+            let token = tokens[next];
+            if self.model.config.eos.contains(&token) && !request.ignore_eos {
+                break Finish::Eos;
+            }
+            if request.stop_token_ids.contains(&token) {
+                break Finish::Stop;
+            }
+            if let Some(tokenizer) = tokenizer {
+                bytes.extend(tokenizer.bytes(token));
+                if let Some(at) = first_of(&bytes, &request.stop) {
+                    bytes.truncate(at);
+                    break Finish::Stop;
+                }
+            }
+            if tokens.len() == most {
+                break Finish::Length;
+            }
+        };
+        let kv = self.kv(&text)?;
+        let tokens = tokens.split_off(prompt.len());
+        Ok(Generated { tokens, text: bytes, finish, logits: digests, kv, scores })
+    }
+
+    fn score(&self, logits: &[f32], position: usize, token: u32, top: usize) -> Score {
+        let block = self.model.config.constants.vocab_block as usize;
+        let softmax = LogSoftmax::new(logits, block);
+        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+        ids.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+        ids.truncate(top);
+        Score {
+            position: position as u32,
+            token,
+            logprob: softmax.of(logits[token as usize]),
+            top: ids.into_iter().map(|id| (id, softmax.of(logits[id as usize]))).collect(),
+        }
+    }
+}
+
+/// Where the first of these strings begins.
+fn first_of(bytes: &[u8], strings: &[String]) -> Option<usize> {
+    (0..bytes.len()).find(|&at| strings.iter().any(|s| bytes[at..].starts_with(s.as_bytes())))
+}
