@@ -1,5 +1,7 @@
 //! The fixture: Lockstep's own engine as a [`Subject`].
 
+mod plain;
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -16,10 +18,12 @@ use crate::env::{Environment, Tool};
 use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
-use crate::subject::{Capabilities, Edges, Subject, SubjectError};
+use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
 use crate::weights::Source;
-use crate::workload::Workload;
+use crate::workload::{Request, Workload};
 use crate::world::World;
+
+use plain::Plains;
 
 /// Longest sequence that a fixture is built for, in positions; models with a shorter context have less.
 pub const POSITIONS_MAX: usize = 4096;
@@ -32,6 +36,7 @@ pub struct Fixture<D: Device> {
     block_size: u32,
     fresh: Option<FreshProcess>,
     audits: bool,
+    plains: Arc<Plains<D>>,
 }
 
 /// How a fresh process repeats a case: a program that reads the case file named by its last argument and prints the
@@ -112,6 +117,7 @@ impl<D: Device> Fixture<D> {
             block_size: config.block_size as u32,
             fresh: None,
             audits: true,
+            plains: Arc::new(Plains::new(model, rope)),
         })
     }
 
@@ -130,6 +136,7 @@ impl<D: Device> Fixture<D> {
             block_size: self.block_size,
             fresh: self.fresh.clone(),
             audits: self.audits,
+            plains: Arc::clone(&self.plains),
         }
     }
 
@@ -217,6 +224,11 @@ where
                 SubjectError::Failed(error.to_string())
             }
         })
+    }
+
+    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
+        let generated = self.plains.generate(&self.model, request, seed);
+        generated.map_err(|error| SubjectError::Unavailable(error.to_string()))
     }
 
     fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {

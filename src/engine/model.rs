@@ -168,6 +168,16 @@ impl<D: Device> DeviceModel<D> {
         })
     }
 
+    /// An instance of its device.
+    pub fn fresh_device(&self) -> D {
+        self.device.fresh()
+    }
+
+    /// The tokenizer, if its tokens have bytes of their own.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.text.as_deref()
+    }
+
     /// Shapes and constants.
     pub fn config(&self) -> &ModelConfig {
         &self.config

@@ -14,6 +14,7 @@ impl Scheduler {
         let sequence = &mut self.sequences[i];
         sequence.tokens.push(token);
         if self.eos.contains(&token) && !sequence.ignore_eos {
+            self.sentinels.hit(Sentinel::FinishEos);
             return Some(Finish::Eos);
         }
         if sequence.stop_token_ids.contains(&token) {
@@ -32,7 +33,11 @@ impl Scheduler {
                 return Some(Finish::Stop);
             }
         }
-        (sequence.output().len() == sequence.max_tokens).then_some(Finish::Length)
+        if sequence.output().len() < sequence.max_tokens {
+            return None;
+        }
+        self.sentinels.hit(Sentinel::FinishLength);
+        Some(Finish::Length)
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Coverage {
     pub edges: Vec<(u32, u64)>,
     /// Cases repeated in a fresh process.
     pub fresh_processes: u64,
+    /// Greedy draws among several largest logits.
+    pub ties: u64,
 }
 
 impl Coverage {
@@ -111,6 +113,7 @@ impl Coverage {
             fired_in: [0; SENTINELS.len()],
             edges: edges.rows.iter().map(|edge| (*edge, 0)).collect(),
             fresh_processes: 0,
+            ties: 0,
         }
     }
 
@@ -131,6 +134,7 @@ impl Coverage {
                 self.edges.iter().map(|(e, n)| (format!("row_edge_{e}"), *n)).collect()
             }
             Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
+            Spread::Ties => vec![("draw_tied".to_owned(), self.ties)],
         }
     }
 }
@@ -220,10 +224,8 @@ impl Tally {
             match judgement {
                 Judgement::Held(compared) => {
                     tally.held += 1;
-                    tally.compared.positions += compared.positions;
-                    tally.compared.kv += compared.kv;
-                    tally.compared.sites += compared.sites;
-                    tally.compared.scores += compared.scores;
+                    tally.compared.add(compared);
+                    tally.coverage.ties += compared.ties;
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,
@@ -278,7 +280,7 @@ impl Tally {
 fn has(capabilities: &Capabilities, spread: Spread) -> bool {
     match spread {
         Spread::Fired(sentinel) => capabilities.sentinels.contains(&sentinel),
-        Spread::RowEdges => true,
+        Spread::RowEdges | Spread::Ties => true,
         Spread::FreshProcess => capabilities.fresh_process,
     }
 }

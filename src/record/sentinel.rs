@@ -122,6 +122,10 @@ pub enum Sentinel {
     LandedAfterLeaving,
     /// A block that had been in use was filled with NaN.
     Poisoned,
+    /// An end-of-sequence token ended an output.
+    FinishEos,
+    /// An output came to its full length.
+    FinishLength,
     /// A stop token ended an output.
     StopToken,
     /// A stop string ended an output.
@@ -135,7 +139,7 @@ pub enum Sentinel {
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 62] = {
+pub const SENTINELS: [(Sentinel, &str); 64] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -195,6 +199,8 @@ pub const SENTINELS: [(Sentinel, &str); 62] = {
         (LandedLate, "landed_late"),
         (LandedAfterLeaving, "landed_after_leaving"),
         (Poisoned, "poisoned"),
+        (FinishEos, "finish_eos"),
+        (FinishLength, "finish_length"),
         (StopToken, "stop_token"),
         (StopString, "stop_string"),
         (StopAcrossTokens, "stop_across_tokens"),

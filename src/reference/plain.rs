@@ -24,8 +24,8 @@ use crate::weights::{Layer, Matrix16, Model};
 pub use generate::{Generated, Score};
 
 /// A model on a device, for one request at a time.
-pub struct Plain<'m, D: Device> {
-    model: &'m Model,
+pub struct Plain<D: Device> {
+    model: Arc<Model>,
     device: D,
     embedding: D::Matrix,
     layers: Vec<PlainLayer<D>>,
@@ -63,9 +63,9 @@ pub struct Logits {
     pub digest: u64,
 }
 
-impl<'m, D: Device> Plain<'m, D> {
+impl<D: Device> Plain<D> {
     /// Puts `model` on `device`, which runs under the model's contract with this table.
-    pub fn new(model: &'m Model, device: D, rope: &RopeTable) -> Result<Plain<'m, D>, DeviceError> {
+    pub fn new(model: Arc<Model>, device: D, rope: &RopeTable) -> Result<Plain<D>, DeviceError> {
         let matrix = |m: &Matrix16| device.upload_matrix(m.n, m.k, &m.data);
         let optional = |w: &Option<Vec<u16>>| w.as_ref().map(|w| device.upload(w)).transpose();
         let layer = |layer: &Layer| -> Result<PlainLayer<D>, DeviceError> {
@@ -81,20 +81,15 @@ impl<'m, D: Device> Plain<'m, D> {
             })
         };
         Ok(Plain {
-            model,
             embedding: matrix(&model.embedding)?,
             layers: model.layers.iter().map(layer).collect::<Result<_, _>>()?,
             final_norm: device.upload(&model.final_norm)?,
             head: model.head.as_ref().map(matrix).transpose()?,
             rope: device.upload_rope(rope)?,
             positions: rope.positions,
+            model,
             device,
         })
-    }
-
-    /// The model.
-    pub fn model(&self) -> &'m Model {
-        self.model
     }
 
     /// An empty text with room for `positions`.
@@ -116,7 +111,8 @@ impl<'m, D: Device> Plain<'m, D> {
 
     /// Computes the next position of a text.
     pub fn next(&mut self, text: &mut Text<D>, token: u32) -> Result<Logits, DeviceError> {
-        let config = &self.model.config;
+        let model = Arc::clone(&self.model);
+        let config = &model.config;
         let (hidden, ffn, eps) = (config.hidden, config.ffn, config.norm_eps);
         let heads = Heads { q: config.heads, kv: config.kv_heads, dim: config.head_dim };
         let sequence = Sequence { blocks: vec![0], start: text.len, len: 1 };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::case::Case;
 use crate::record::Run;
 use crate::schedule::Schedule;
-use crate::subject::{Capabilities, Subject, SubjectError, guard};
+use crate::subject::{Capabilities, PlainRun, Subject, SubjectError, guard};
 use crate::workload::{SampleId, Workload};
 use crate::world::World;
 
@@ -79,6 +79,17 @@ impl<'s> Executions<'s> {
             self.canonical.insert(id, run);
         }
         Ok((&self.run, &self.canonical[&id]))
+    }
+
+    /// The run, and what a plain engine makes of the sample.
+    pub fn with_plain(&mut self, id: SampleId) -> Result<(&Run, PlainRun), SubjectError> {
+        let alone = self.case.workload.alone(id);
+        let Some(request) = alone.requests.first() else {
+            return Err(SubjectError::Failed(format!("an output of {id}, which nobody asked for")));
+        };
+        let plain = self.subject.plain(request, self.case.seed)?;
+        self.forwards += plain.output.rows_computed;
+        Ok((&self.run, plain))
     }
 
     /// The case carried out in another world.

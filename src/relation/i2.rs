@@ -178,10 +178,7 @@ pub(super) fn equal_to_canonical(
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {
-                total.positions += compared.positions;
-                total.kv += compared.kv;
-                total.sites += compared.sites;
-                total.scores += compared.scores;
+                total.add(&compared);
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

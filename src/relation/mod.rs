@@ -5,6 +5,7 @@
 //! to it, never "held".
 
 pub mod compare;
+mod d1;
 pub mod executions;
 mod i1;
 mod i2;
@@ -41,6 +42,19 @@ pub struct Compared {
     pub sites: u64,
     /// Log-probabilities that were compared.
     pub scores: u64,
+    /// Greedy draws among several largest logits that a plain engine made too.
+    pub ties: u64,
+}
+
+impl Compared {
+    /// Adds what was compared elsewhere.
+    pub fn add(&mut self, other: &Compared) {
+        self.positions += other.positions;
+        self.kv += other.kv;
+        self.sites += other.sites;
+        self.scores += other.scores;
+        self.ties += other.ties;
+    }
 }
 
 /// A campaign-wide minimum, due from [`SPREAD_CASES_MIN`] cases on.
@@ -52,6 +66,8 @@ pub enum Spread {
     RowEdges,
     /// A case was repeated in a fresh process at least once.
     FreshProcess,
+    /// At least [`SPREAD_MIN`] greedy draws were among several largest logits.
+    Ties,
 }
 
 /// Cases from which on the spread minima are due.
@@ -98,7 +114,7 @@ impl Relation {
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 14] = [
+pub static RELATIONS: [&Relation; 15] = [
     &i1::I1,
     &i2::CHUNK,
     &i2::PREEMPT,
@@ -113,6 +129,7 @@ pub static RELATIONS: [&Relation; 14] = [
     &i2::LAND,
     &i2::POISON,
     &i3::I3,
+    &d1::D1,
 ];
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.

@@ -12,9 +12,9 @@ use std::fmt;
 use crate::case::Case;
 use crate::env::Environment;
 use crate::lifecycle::{EVENTS, Event};
-use crate::record::{Capture, Run, SENTINELS, Sentinel};
+use crate::record::{Capture, Output, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
-use crate::workload::Workload;
+use crate::workload::{Request, Workload};
 use crate::world::World;
 
 /// What a subject can do.
@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub kv: bool,
     /// Whether it reports layer digests: of each operator's f32 results before they are rounded, at every computed position.
     pub sites: bool,
+    /// Whether there is a plain engine of its model to compare it with: one request, no scheduler.
+    pub plain: bool,
     /// Whether it reports the log-probabilities that requests ask for.
     pub logprobs: bool,
     /// Whether it reports a trajectory.
@@ -48,6 +50,7 @@ impl Capabilities {
             logits: true,
             kv: true,
             sites: true,
+            plain: true,
             logprobs: true,
             trajectory: true,
             fresh_process: true,
@@ -95,6 +98,15 @@ impl fmt::Display for SubjectError {
 
 impl std::error::Error for SubjectError {}
 
+/// What a plain engine makes of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainRun {
+    /// Its output, as an engine reports it, without layer digests.
+    pub output: Output,
+    /// Greedy draws in which several tokens had the largest logit.
+    pub ties: u64,
+}
+
 /// An engine under test.
 pub trait Subject: Sync {
     /// Model or engine name, for reports.
@@ -122,6 +134,12 @@ pub trait Subject: Sync {
         seed: u64,
         capture: Option<Capture>,
     ) -> Result<Run, SubjectError>;
+    /// What a plain engine of the same model makes of the first sample of a request alone: no scheduler, no blocks, no
+    /// batch, code of its own around the operators. Called only if [`Capabilities::plain`] says so.
+    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
+        let _ = (request, seed);
+        Err(SubjectError::Unavailable("no plain engine".into()))
+    }
     /// Carries out the case in a fresh process and returns the trajectory hash. Called only if
     /// [`Capabilities::fresh_process`] says so.
     fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {

@@ -24,6 +24,8 @@ pub struct Generated {
     pub kv: Vec<Vec<KvDigest>>,
     /// Log-probabilities that were asked for, by position of the token.
     pub scores: Vec<Score>,
+    /// Greedy draws in which several tokens had the largest logit.
+    pub ties: u64,
 }
 
 /// The log-probability of a token, and of the best tokens in its place.
@@ -39,7 +41,7 @@ pub struct Score {
     pub top: Vec<(u32, f32)>,
 }
 
-impl<D: Device> Plain<'_, D> {
+impl<D: Device> Plain<D> {
     /// Generates sample `sample` of a request whose prompt is resolved. Stop strings need a tokenizer.
     pub fn generate(
         &mut self,
@@ -56,6 +58,7 @@ impl<D: Device> Plain<'_, D> {
         let mut text = self.text(most)?;
         let mut tokens = prompt.to_vec();
         let (mut digests, mut scores, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ties = 0;
         let finish = loop {
             let position = digests.len();
             let Logits { values, digest } = self.next(&mut text, tokens[position])?;
@@ -65,6 +68,9 @@ impl<D: Device> Plain<'_, D> {
                 let Some(token) = draws.draw(&values, &tokens, next as u32) else {
                     break Finish::Undecided;
                 };
+                let best = |x: &&f32| **x == values[token as usize];
+                let tied = request.sampling.is_greedy() && values.iter().filter(best).count() > 1;
+                ties += u64::from(tied);
                 tokens.push(token);
             }
             let asked =
@@ -95,7 +101,7 @@ impl<D: Device> Plain<'_, D> {
         };
         let kv = self.kv(&text)?;
         let tokens = tokens.split_off(prompt.len());
-        Ok(Generated { tokens, text: bytes, finish, logits: digests, kv, scores })
+        Ok(Generated { tokens, text: bytes, finish, logits: digests, kv, scores, ties })
     }
 
     fn score(&self, logits: &[f32], position: usize, token: u32, top: usize) -> Score {
