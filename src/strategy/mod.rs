@@ -130,15 +130,15 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let least = if directed.is_some() { 3 } else { 1 };
     let count = workload::count(draw, space, &swarm, least);
     let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
-    let pressed = pressure::lay(draw, &swarm, &mut world, &mut planned);
+    let pressed = pressure::lay(draw, space, &swarm, &mut world, &mut planned);
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
+    if pressed.is_none() {
+        workload::size_pool(draw, &swarm, &mut world, &workload);
+    }
+    workload::size_swap(draw, &swarm, &mut world, &workload);
     let schedule = match pressed {
         Some(schedule) => schedule,
-        None => {
-            workload::size_pool(draw, &swarm, &mut world, &workload);
-            workload::size_swap(draw, &swarm, &mut world, &workload);
-            schedule::schedule(draw, space, &swarm, &world, &planned)
-        }
+        None => schedule::schedule(draw, space, &swarm, &world, &planned),
     };
     let targets =
         directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();

@@ -7,7 +7,9 @@
 use crate::schedule::{Act, Intent, Mark, Schedule};
 use crate::world::World;
 
+use super::Space;
 use super::draw::Draw;
+use super::schedule::after_making_room;
 use super::swarm::{Feature, Swarm};
 use super::workload::Planned;
 
@@ -30,6 +32,7 @@ type Shortage = Vec<(usize, usize)>;
 /// short in the way that it takes.
 pub(super) fn lay(
     draw: &mut Draw<'_>,
+    space: &Space,
     swarm: &Swarm,
     world: &mut World,
     planned: &mut [Planned],
@@ -70,16 +73,26 @@ pub(super) fn lay(
         // In namespaces of their own they share nothing.
         plan.request.namespace = i as u32;
     }
-    let intent = |index: usize, tokens: usize, act| Intent {
-        uid: planned[index].request.uid,
-        sample: planned[index].request.first_sample,
+    let of = |plan: &Planned, tokens: usize, act| Intent {
+        uid: plan.request.uid,
+        sample: plan.request.first_sample,
         mark: Mark::Computed { residency: 1, tokens: tokens as u32 },
         act,
     };
-    let mut intents = vec![intent(index, draw.between(0, computed), Act::Victim)];
-    if draw.percent(swarm.level(Feature::Rank)) {
-        intents.push(intent(index, 0, Act::Rank { to: 0 }));
+    let mut intents = vec![of(&planned[index], draw.between(0, computed), Act::Victim)];
+    // These do not change when who needs which block.
+    for (i, plan) in planned.iter().enumerate() {
+        if draw.percent(swarm.level(Feature::Rank) / 2) {
+            let to = if i == 0 { planned.len() } else { 0 };
+            intents.push(of(plan, 0, Act::Rank { to: to as u32 }));
+        }
+        if !world.buckets.is_empty() && draw.percent(swarm.level(Feature::Bucket) / 2) {
+            intents.push(of(plan, plan.prompt_len, Act::Bucket { extra: 1 }));
+        }
     }
+    // The prefill after its return computes what it had, and the token drawn last.
+    let known = (computed + 1).max(planned[index].prompt_len);
+    intents.extend(after_making_room(draw, space, swarm, world, planned, index, known));
     Some(Schedule { intents })
 }
 

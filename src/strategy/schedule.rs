@@ -62,6 +62,39 @@ pub(super) fn schedule(
     schedule
 }
 
+/// Draws the deviations of a request that made room in its first residency, from its next offer on.
+pub(super) fn after_making_room(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    world: &World,
+    planned: &[Planned],
+    index: usize,
+    known: usize,
+) -> Vec<Intent> {
+    let plan = &planned[index];
+    let doomed = draw.percent(swarm.level(Feature::Abort) / 2);
+    let mut course = Course {
+        draw,
+        space,
+        swarm,
+        world,
+        plan,
+        id: SampleId { uid: plan.request.uid, sample: plan.request.first_sample },
+        kin: Kin::First { forks: false, after: None },
+        requests: planned.len(),
+        tight: true,
+        doomed,
+        offers: 1,
+        intents: Vec::new(),
+    };
+    course.hold();
+    course.offers += 1;
+    course.place(0, known);
+    course.residencies(index, true, 2, 0, known);
+    course.intents
+}
+
 /// Which of the samples are aborted, by their place.
 fn doomed(draw: &mut Draw<'_>, swarm: &Swarm, samples: usize) -> Vec<usize> {
     let level = swarm.level(Feature::Abort);
@@ -120,6 +153,8 @@ struct Start {
     arrival: usize,
     /// Blocks that the prefix cache is expected to serve.
     hit: usize,
+    /// Whether what it continues has finished by then.
+    follows: bool,
     /// Tokens that it takes over from another sample.
     forked: Option<usize>,
 }
@@ -128,8 +163,6 @@ impl Course<'_, '_> {
     /// Lays the course out. Returns the boundary of the arrival.
     fn lay(&mut self, place: usize) -> usize {
         let prompt = self.plan.prompt_len;
-        // The last boundary at which the request is resident has this many tokens computed.
-        let last = prompt + self.plan.request.max_tokens as usize - 2;
         let start = self.arrive(place);
         if start.forked.is_none() {
             self.hold();
@@ -140,28 +173,44 @@ impl Course<'_, '_> {
             return start.arrival;
         }
         let block = self.world.block_size as usize;
-        let mut from = match start.forked {
+        let from = match start.forked {
             Some(tokens) => {
                 self.push(Mark::Offer { n: self.offers }, Act::Fork);
                 tokens
             }
+            // What it continues has left by then.
+            None if start.follows && !self.tight => self.thin_out(start.hit, 0) * block,
             None => self.trim(start.hit, 50) * block,
         };
         if start.forked.is_none() {
             self.place(from, prompt);
         }
-        let mut residency = 1;
-        let mut known = prompt;
-        let is_forked_from = matches!(self.kin, Kin::First { forks: true, .. });
+        // Who is there from the start meets the others.
+        let alone = self.requests == 1 || start.arrival > 0;
+        self.residencies(place, alone, 1, from, prompt);
+        start.arrival
+    }
+
+    /// Lays out a residency and those after it: `from` tokens are there at its start, `known` is where its prefill ends.
+    fn residencies(
+        &mut self,
+        place: usize,
+        alone: bool,
+        first: u32,
+        mut from: usize,
+        mut known: usize,
+    ) {
+        let block = self.world.block_size as usize;
+        // The last boundary at which the request is resident has this many tokens computed.
+        let last = self.plan.prompt_len + self.plan.request.max_tokens as usize - 2;
+        let mut residency = first;
         let can_leave = self.plan.request.max_tokens >= 2 || self.level(Feature::Cut) > 0;
         loop {
             let first_cut = self.cuts(residency, from, known);
-            // Who is there from the start meets the others.
-            let alone = self.requests == 1 || start.arrival > 0 || residency > 1;
-            self.linger(place, residency, from, last, alone);
-            let again = residency == 1 || self.draw.percent(40);
+            self.linger(place, residency, from, last, alone || residency > 1);
+            let again = residency == first || self.draw.percent(40);
             let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
-            let percent = leaves / if self.tight || is_forked_from { 4 } else { 2 };
+            let percent = leaves / if self.tight || self.is_forked_from() { 4 } else { 2 };
             let stays = residency > 3 || !again || !can_leave || !self.draw.percent(percent);
             if self.doomed && (stays || self.tight || self.draw.percent(50)) {
                 self.launches(residency, from, known, last);
@@ -191,27 +240,41 @@ impl Course<'_, '_> {
             } else {
                 // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
                 let hit = if self.world.prefix_cache { tokens / block } else { 0 };
-                if self.tight { hit * block } else { self.return_to(hit) * block }
+                // A block that others have too may be in use.
+                let kept = self.plan.shared.div_ceil(block);
+                block * if self.tight { hit } else { self.thin_out(hit, kept) }
             };
             self.place(from, known.max(tokens + 1));
             residency += 1;
             known = known.max(tokens + 1);
         }
-        start.arrival
     }
 
-    /// Trims, refuses or thins out the hit on its own blocks that is expected at the present offer.
-    fn return_to(&mut self, hit: usize) -> usize {
-        // A block that others have too may be in use.
-        let shared = self.plan.shared.div_ceil(self.world.block_size as usize);
+    /// Whether others find it and fork from it, if it is left in peace.
+    fn is_forked_from(&self) -> bool {
+        matches!(self.kin, Kin::First { forks: true, .. })
+    }
+
+    /// Percent of late landings; nobody forks from what is in flight.
+    fn land_percent(&self) -> usize {
+        self.level(Feature::Land) / if self.is_forked_from() { 8 } else { 2 }
+    }
+
+    /// Thins out, trims or refuses the hit expected at the present offer on blocks that nobody uses, past the first `kept`.
+    /// Returns what is left of it, in blocks.
+    fn thin_out(&mut self, hit: usize, kept: usize) -> usize {
         let alone = self.plan.request.samples == 1;
-        if hit > shared && alone && self.draw.percent(self.level(Feature::Evict)) {
-            let block =
-                if self.draw.percent(50) { hit - 1 } else { self.draw.between(shared, hit - 1) };
-            self.push(Mark::Offer { n: self.offers }, Act::Evict { block: block as u32 });
-            return block;
+        if hit <= kept || !alone || !self.draw.percent(self.level(Feature::Evict)) {
+            return self.trim(hit, 60);
         }
-        self.trim(hit, 60)
+        let mut left =
+            if self.draw.percent(50) { hit - 1 } else { self.draw.between(kept, hit - 1) };
+        self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
+        if left > kept && self.draw.percent(30) {
+            left = self.draw.between(kept, left - 1);
+            self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
+        }
+        self.trim(left, 30)
     }
 
     /// Places some of the blocks that the prefill of tokens `from..known` takes.
@@ -235,14 +298,14 @@ impl Course<'_, '_> {
         // The steps of decoding are the ones that a bucket surely holds.
         let buckets = self.world.buckets.len();
         let fits = self.world.buckets.get(buckets.wrapping_sub(2));
-        if known <= until && fits.is_some_and(|rows| *rows as usize >= self.requests) {
+        if known <= until && fits.is_some_and(|rows| *rows as usize > self.requests) {
             for _ in 0..self.draw.between(0, 2) {
-                let at = self.draw.between(known, until);
+                let at = self.draw.between(known, until.min(known + 2));
                 let extra = self.draw.between(1, 2) as u32;
                 self.push(mark(at), Act::Bucket { extra });
             }
         }
-        if from <= until && self.draw.percent(self.level(Feature::Land) / 2) {
+        if from <= until && self.draw.percent(self.land_percent()) {
             let at = if self.draw.percent(40) { from } else { self.draw.between(from, until) };
             let late = self.draw.between(1, 4) as u32;
             self.push(mark(at), Act::Land { late });
@@ -259,7 +322,7 @@ impl Course<'_, '_> {
         left: usize,
         swapped: bool,
     ) -> Option<usize> {
-        if !self.draw.percent(self.level(Feature::Land) / 2) {
+        if !self.draw.percent(self.land_percent()) {
             return None;
         }
         let in_this = |intent: &Intent| match (intent.mark, intent.act) {
@@ -320,7 +383,7 @@ impl Course<'_, '_> {
             true => (tokens / block).min((self.plan.prompt_len - 1) / block),
             false => 0,
         };
-        let mut start = Start { arrival: 0, hit: 0, forked: None };
+        let mut start = Start { arrival: 0, hit: 0, follows: false, forked: None };
         match self.kin {
             Kin::Sibling { forks: true, arrival } if self.plan.prompt_len > 1 && max_tokens > 1 => {
                 start.arrival = arrival + self.draw.between(1, max_tokens - 1);
@@ -342,6 +405,7 @@ impl Course<'_, '_> {
             Kin::First { after: Some(after), .. } if self.draw.percent(90) => {
                 start.arrival = after + self.draw.between(1, 4);
                 start.hit = cached(self.plan.shared);
+                start.follows = true;
             }
             Kin::First { .. } => {
                 let shares = self.plan.shared.max(self.plan.foreign) >= block;
@@ -420,6 +484,7 @@ impl Course<'_, '_> {
             let tokens = self.draw.between(0, self.plan.prompt_len.min(last)) as u32;
             let to = match place {
                 0 => self.requests,
+                _ if self.draw.percent(70) => 0,
                 _ => self.draw.below(place),
             };
             self.push(Mark::Computed { residency, tokens }, Act::Rank { to: to as u32 });
