@@ -168,16 +168,7 @@ where
     fn capabilities(&self) -> Capabilities {
         let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
         // What the engine can't do yet.
-        for event in [
-            Event::PreemptSwap,
-            Event::SwapIn,
-            Event::CowCopy,
-            Event::Fork,
-            Event::FinishStop,
-            Event::Abort,
-        ] {
-            all.events.remove(&event);
-        }
+        all.events.remove(&Event::FinishStop);
         all
     }
 

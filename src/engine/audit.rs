@@ -199,7 +199,7 @@ impl Auditor {
 }
 
 fn name(s: &Scheduler, slice: &Slice) -> String {
-    format!("request {}", s.sequences[slice.index].id)
+    s.sequences[slice.index].id.to_string()
 }
 
 /// A table that goes to the device covers what is launched with blocks of the pool.
@@ -228,7 +228,7 @@ fn own_table(s: &Scheduler, slice: &Slice, table: &[BlockId], left: bool) -> Aud
         let owner = s.sequences.iter().find(|q| q.blocks.contains(block));
         require(owner.is_none(), "write set", || {
             let owner = owner.map(|q| q.id.to_string()).unwrap_or_default();
-            format!("{} has left and writes block {block} of request {owner}", name(s, slice))
+            format!("{} has left and writes block {block} of {owner}", name(s, slice))
         })?;
     }
     Ok(())
@@ -241,12 +241,12 @@ fn tables(s: &Scheduler, block_size: usize) -> Audited {
         let launched = if q.state == State::Running { s.launched(i) } else { 0 };
         require(q.blocks.len() == launched.div_ceil(block_size), "block table", || {
             let have = q.blocks.len();
-            format!("request {} has {have} blocks for {launched} positions", q.id)
+            format!("{} has {have} blocks for {launched} positions", q.id)
         })?;
         for (j, block) in q.blocks.iter().enumerate() {
             let is_new = (*block as usize) < blocks && !q.blocks[..j].contains(block);
             require(is_new, "block table", || {
-                format!("request {} has blocks {:?} of {blocks}", q.id, q.blocks)
+                format!("{} has blocks {:?} of {blocks}", q.id, q.blocks)
             })?;
         }
     }
@@ -264,10 +264,10 @@ fn swap_ledger(s: &Scheduler) -> Audited {
     for q in s.sequences.iter().filter(|q| !q.slots.is_empty()) {
         let free = q.slots.iter().find(|slot| taken.get(**slot as usize) != Some(&true));
         require(free.is_none(), "swap ledger", || {
-            format!("request {} holds slot {free:?}, which is free", q.id)
+            format!("{} holds slot {free:?}, which is free", q.id)
         })?;
         require(q.state == State::Swapped, "swap ledger", || {
-            format!("request {} holds {} slots and is not swapped", q.id, q.slots.len())
+            format!("{} holds {} slots and is not swapped", q.id, q.slots.len())
         })?;
     }
     Ok(())

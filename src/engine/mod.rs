@@ -558,4 +558,6 @@ fn count_variants(run: &mut Run, counts: &crate::device::VariantCounts) {
 }
 
 #[cfg(test)]
+mod explore;
+#[cfg(test)]
 mod tests;

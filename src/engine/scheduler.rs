@@ -53,6 +53,7 @@ pub(super) struct Granules {
     pub(super) positions_max: usize,
 }
 
+#[derive(Clone)]
 pub(super) struct Scheduler {
     pub(super) block_size: usize,
     token_budget: usize,

@@ -8,6 +8,7 @@ use crate::record::Run;
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Subject, SubjectError, guard};
 use crate::workload::{SampleId, Workload};
+use crate::world::World;
 
 /// Executions of one case.
 pub struct Executions<'s> {
@@ -78,6 +79,14 @@ impl<'s> Executions<'s> {
             self.canonical.insert(id, run);
         }
         Ok((&self.run, &self.canonical[&id]))
+    }
+
+    /// The case carried out in another world.
+    pub fn in_world(&mut self, world: &World) -> Result<Run, SubjectError> {
+        let Case { workload, schedule, seed, .. } = &self.case;
+        let run = guard::execute(self.subject, world, workload, schedule, *seed, None)?;
+        self.forwards += run.steps.len() as u64;
+        Ok(run)
     }
 
     /// The case carried out again, in this process.

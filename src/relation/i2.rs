@@ -1,8 +1,13 @@
 //! I2, schedule invariance: chunk partition, preemption by recompute, prefix hits; the others are in files of their own.
 
+mod bucket;
 mod cancel;
+mod evict;
 mod fork;
+mod land;
 mod namespace;
+mod place;
+mod poison;
 mod swap;
 
 use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
@@ -14,9 +19,14 @@ use crate::workload::SampleId;
 use super::compare::Known;
 use super::{Compared, Executions, Judgement, Relation, Spread, compare};
 
+pub(super) use bucket::BUCKET;
 pub(super) use cancel::CANCEL;
+pub(super) use evict::EVICT;
 pub(super) use fork::FORK;
+pub(super) use land::LAND;
 pub(super) use namespace::NAMESPACE;
+pub(super) use place::PLACE;
+pub(super) use poison::POISON;
 pub(super) use swap::SWAP;
 
 /// Any partition of a prefill into chunks.

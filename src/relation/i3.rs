@@ -60,7 +60,8 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     }))
 }
 
-fn difference(first: &Run, second: &Run) -> Option<Divergence> {
+/// The first difference of two runs that should be one.
+pub(super) fn difference(first: &Run, second: &Run) -> Option<Divergence> {
     if first.trajectory.boundaries.is_empty() {
         return Some(trajectory(None, "the run recorded no boundary".into()));
     }

@@ -98,7 +98,7 @@ impl Relation {
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 9] = [
+pub static RELATIONS: [&Relation; 14] = [
     &i1::I1,
     &i2::CHUNK,
     &i2::PREEMPT,
@@ -107,6 +107,11 @@ pub static RELATIONS: [&Relation; 9] = [
     &i2::FORK,
     &i2::CANCEL,
     &i2::NAMESPACE,
+    &i2::PLACE,
+    &i2::EVICT,
+    &i2::BUCKET,
+    &i2::LAND,
+    &i2::POISON,
     &i3::I3,
 ];
 
@@ -125,10 +130,10 @@ mod tests {
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
-        assert_eq!(named("I2").len(), 7);
+        assert_eq!(named("I2").len(), 12);
         assert_eq!(named("I2.chunk").len(), 1);
         assert_eq!(named("i1").len(), 1);
-        assert_eq!(named("i2").len(), 7);
+        assert_eq!(named("i2").len(), 12);
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

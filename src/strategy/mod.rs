@@ -5,6 +5,7 @@
 
 mod draw;
 mod output;
+mod pressure;
 pub mod reduce;
 mod schedule;
 pub mod swarm;
@@ -107,13 +108,18 @@ impl Strategy for Cases {
 }
 
 /// Features of the first cases of a campaign.
-const DIRECTED: [&[Feature]; 4] = {
+const DIRECTED: [&[Feature]; 9] = {
     use Feature::*;
     [
-        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Scored],
-        &[Shared, Arrive, Hit, Cut, Namespace, Follow],
+        &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison, Scored],
+        &[Shared, Arrive, Hit, Cut, Namespace, Follow, Land],
         &[Tight, Preempt, Cut, Sampled, Swap],
+        &[Pressure, Rank, Poison],
+        &[Evict, Land, Preempt, Cut, Poison],
+        &[Samples, Abort, Sampled, Cut, Poison],
+        &[Swap, Abort, Cut, Sampled],
+        &[Samples, Swap, Abort, Sampled, Poison],
     ]
 };
 
@@ -127,11 +133,17 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let mut world = workload::world(draw, space, &swarm);
     let least = if directed.is_some() { 3 } else { 1 };
     let count = workload::count(draw, space, &swarm, least);
-    let planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
+    let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
+    let pressed = pressure::lay(draw, space, &swarm, &mut world, &mut planned);
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
-    workload::size_pool(draw, &swarm, &mut world, &workload);
+    if pressed.is_none() {
+        workload::size_pool(draw, &swarm, &mut world, &workload);
+    }
     workload::size_swap(draw, &swarm, &mut world, &workload);
-    let schedule = schedule::schedule(draw, space, &swarm, &world, &planned);
+    let schedule = match pressed {
+        Some(schedule) => schedule,
+        None => schedule::schedule(draw, space, &swarm, &world, &planned),
+    };
     let targets =
         directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();
     let case = Case { world, workload, schedule, seed: draw.word() >> 16 };

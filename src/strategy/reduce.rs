@@ -1,6 +1,6 @@
 //! Single reductions of a case: what "smaller by one step" means.
 //!
-//! A reduction deletes an intent, a request with its intents, lowers one number, or makes one part of the world
+//! A reduction deletes an intent, makes two cuts one, a request with its intents, lowers one number, or makes one part of the world
 //! ordinary. A case is 1-minimal if none of its single reductions still fails.
 
 use std::collections::BTreeMap;
@@ -66,6 +66,32 @@ pub enum Field {
     Pool,
     /// The run's seed.
     RunSeed,
+}
+
+/// Pairs of cuts of one sequence in one residency, one right after the other in the schedule.
+pub fn merges(case: &Case) -> Vec<(usize, usize)> {
+    let intents = &case.schedule.intents;
+    let place = |i: usize| match (intents[i].act, intents[i].mark) {
+        (Act::Cut { .. }, Mark::Computed { residency, .. }) => Some((intents[i].id(), residency)),
+        _ => None,
+    };
+    let next = |i: usize| {
+        let here = place(i)?;
+        (i + 1..intents.len()).find(|j| place(*j) == Some(here)).map(|j| (i, j))
+    };
+    (0..intents.len()).filter_map(next).collect()
+}
+
+/// The case with two cuts made one, as long as both together, at the mark of the first.
+pub fn merged(case: &Case, (first, second): (usize, usize)) -> Case {
+    let mut case = case.clone();
+    let removed = case.schedule.intents.remove(first);
+    let kept = &mut case.schedule.intents[second - 1];
+    kept.mark = removed.mark;
+    if let (Act::Cut { tokens }, Act::Cut { tokens: more }) = (&mut kept.act, removed.act) {
+        *tokens = tokens.saturating_add(more);
+    }
+    case
 }
 
 /// All fields of a case.
@@ -300,6 +326,7 @@ pub fn singles(case: &Case, frozen: &Frozen) -> Vec<Case> {
     out.extend((0..case.schedule.intents.len()).map(|i| without_intents(case, i, i + 1)));
     let requests = 0..case.workload.requests.len();
     out.extend(requests.filter_map(|i| without_requests(case, i, i + 1, frozen)));
+    out.extend(merges(case).into_iter().map(|pair| merged(case, pair)));
     out.extend(tokens(case).into_iter().map(|place| with_zeros(case, &[place])));
     for field in fields(case) {
         let (value, floor) = value(case, field);

@@ -62,6 +62,39 @@ pub(super) fn schedule(
     schedule
 }
 
+/// Draws the deviations of a request that made room in its first residency, from its next offer on.
+pub(super) fn after_making_room(
+    draw: &mut Draw<'_>,
+    space: &Space,
+    swarm: &Swarm,
+    world: &World,
+    planned: &[Planned],
+    index: usize,
+    known: usize,
+) -> Vec<Intent> {
+    let plan = &planned[index];
+    let doomed = draw.percent(swarm.level(Feature::Abort) / 2);
+    let mut course = Course {
+        draw,
+        space,
+        swarm,
+        world,
+        plan,
+        id: SampleId { uid: plan.request.uid, sample: plan.request.first_sample },
+        kin: Kin::First { forks: false, after: None },
+        requests: planned.len(),
+        tight: true,
+        doomed,
+        offers: 1,
+        intents: Vec::new(),
+    };
+    course.hold();
+    course.offers += 1;
+    course.place(0, known);
+    course.residencies(index, true, 2, 0, known);
+    course.intents
+}
+
 /// Which of the samples are aborted, by their place.
 fn doomed(draw: &mut Draw<'_>, swarm: &Swarm, samples: usize) -> Vec<usize> {
     let level = swarm.level(Feature::Abort);
@@ -120,6 +153,8 @@ struct Start {
     arrival: usize,
     /// Blocks that the prefix cache is expected to serve.
     hit: usize,
+    /// Whether what it continues has finished by then.
+    follows: bool,
     /// Tokens that it takes over from another sample.
     forked: Option<usize>,
 }
@@ -128,8 +163,6 @@ impl Course<'_, '_> {
     /// Lays the course out. Returns the boundary of the arrival.
     fn lay(&mut self, place: usize) -> usize {
         let prompt = self.plan.prompt_len;
-        // The last boundary at which the request is resident has this many tokens computed.
-        let last = prompt + self.plan.request.max_tokens as usize - 2;
         let start = self.arrive(place);
         if start.forked.is_none() {
             self.hold();
@@ -140,33 +173,69 @@ impl Course<'_, '_> {
             return start.arrival;
         }
         let block = self.world.block_size as usize;
-        let mut from = match start.forked {
+        let from = match start.forked {
             Some(tokens) => {
                 self.push(Mark::Offer { n: self.offers }, Act::Fork);
                 tokens
             }
+            // What it continues has left by then.
+            None if start.follows && !self.tight => self.thin_out(start.hit, 0) * block,
             None => self.trim(start.hit, 50) * block,
         };
-        let mut residency = 1;
-        let mut known = prompt;
-        let is_forked_from = matches!(self.kin, Kin::First { forks: true, .. });
+        if start.forked.is_none() {
+            self.place(from, prompt);
+        }
+        // Who is there from the start meets the others.
+        let alone = self.requests == 1 || start.arrival > 0;
+        self.residencies(place, alone, 1, from, prompt);
+        start.arrival
+    }
+
+    /// Lays out a residency and those after it: `from` tokens are there at its start, `known` is where its prefill ends.
+    fn residencies(
+        &mut self,
+        place: usize,
+        alone: bool,
+        first: u32,
+        mut from: usize,
+        mut known: usize,
+    ) {
+        let block = self.world.block_size as usize;
+        // The last boundary at which the request is resident has this many tokens computed.
+        let last = self.plan.prompt_len + self.plan.request.max_tokens as usize - 2;
+        let mut residency = first;
         let can_leave = self.plan.request.max_tokens >= 2 || self.level(Feature::Cut) > 0;
         loop {
             let first_cut = self.cuts(residency, from, known);
-            self.linger(residency, from, last);
-            let again = residency == 1 || self.draw.percent(40);
+            self.linger(place, residency, from, last, alone || residency > 1);
+            let swaps = self.level(Feature::Swap) > 0;
+            let again = residency == first || self.draw.percent(if swaps { 60 } else { 40 });
             let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
-            let percent = leaves / if self.tight || is_forked_from { 4 } else { 2 };
+            let percent = match self.doomed && swaps && !self.tight {
+                // So that some are aborted while they are swapped.
+                true => 80,
+                false => leaves / if self.tight || self.is_forked_from() { 4 } else { 2 },
+            };
             let stays = residency > 3 || !again || !can_leave || !self.draw.percent(percent);
-            if self.doomed && (stays || self.tight || self.draw.percent(50)) {
+            if self.doomed
+                && (stays || self.tight || self.draw.percent(if swaps { 25 } else { 50 }))
+            {
+                self.launches(residency, from, known, last);
                 self.abort(residency, from, first_cut, last);
                 break;
             }
             if stays {
+                self.launches(residency, from, known, last);
                 break;
             }
             let left = self.preempt(residency, first_cut, known, last);
-            let Some((tokens, swapped)) = left else { break };
+            let Some((mut tokens, swapped)) = left else { break };
+            self.launches(residency, from, known, tokens - 1);
+            if let Some(landed) = self.lands_after_leaving(residency, from, known, tokens, swapped)
+            {
+                // What was in flight is dropped.
+                tokens = landed;
+            }
             self.hold();
             self.offers += 1;
             if self.doomed && self.draw.percent(50) {
@@ -178,13 +247,125 @@ impl Course<'_, '_> {
             } else {
                 // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
                 let hit = if self.world.prefix_cache { tokens / block } else { 0 };
-                block * if self.tight { hit } else { self.trim(hit, 60) }
+                let forks = matches!(self.kin, Kin::Sibling { forks: true, .. });
+                if forks && self.draw.percent(20) {
+                    self.push(Mark::Offer { n: self.offers }, Act::Fork);
+                    prompt - 1
+                } else if self.tight {
+                    hit * block
+                } else {
+                    // A block that others have too may be in use.
+                    let kept = self.plan.shared.div_ceil(block);
+                    self.thin_out(hit, kept) * block
+                }
             };
+            self.place(from, known.max(tokens + 1));
             residency += 1;
             known = known.max(tokens + 1);
         }
-        self.volunteer(place);
-        start.arrival
+    }
+
+    /// Whether others find it and fork from it, if it is left in peace.
+    fn is_forked_from(&self) -> bool {
+        matches!(self.kin, Kin::First { forks: true, .. })
+    }
+
+    /// Percent of late landings; nobody forks from what is in flight.
+    fn land_percent(&self) -> usize {
+        self.level(Feature::Land) / if self.is_forked_from() { 8 } else { 2 }
+    }
+
+    /// Thins out, trims or refuses the hit expected at the present offer on blocks that nobody uses, past the first `kept`.
+    /// Returns what is left of it, in blocks.
+    fn thin_out(&mut self, hit: usize, kept: usize) -> usize {
+        let alone = self.plan.request.samples == 1;
+        if hit <= kept || !alone || !self.draw.percent(self.level(Feature::Evict)) {
+            return self.trim(hit, 60);
+        }
+        let mut left =
+            if self.draw.percent(50) { hit - 1 } else { self.draw.between(kept, hit - 1) };
+        self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
+        if left > kept && self.draw.percent(30) {
+            left = self.draw.between(kept, left - 1);
+            self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
+        }
+        self.trim(left, 30)
+    }
+
+    /// Places some of the blocks that the prefill of tokens `from..known` takes.
+    fn place(&mut self, from: usize, known: usize) {
+        // In a tight pool there may be one free block, and so no choice.
+        let level = self.level(Feature::Place) / if self.tight { 4 } else { 1 };
+        if !self.draw.percent(level) {
+            return;
+        }
+        let block = self.world.block_size as usize;
+        let taken = known.div_ceil(block) - from / block;
+        for _ in 0..self.draw.between(1, taken.min(3)) {
+            let nth = 1 + self.draw.below(8) as u32;
+            self.push(Mark::Offer { n: self.offers }, Act::Place { nth });
+        }
+    }
+
+    /// Buckets and late landings, while up to `until` tokens are computed in this residency.
+    fn launches(&mut self, residency: u32, from: usize, known: usize, until: usize) {
+        let mark = |tokens: usize| Mark::Computed { residency, tokens: tokens as u32 };
+        // The steps of decoding are the ones that a bucket surely holds.
+        let buckets = self.world.buckets.len();
+        let fits = self.world.buckets.get(buckets.wrapping_sub(2));
+        if known <= until && fits.is_some_and(|rows| *rows as usize > self.requests) {
+            for _ in 0..self.draw.between(0, 2) {
+                let at = self.draw.between(known, until.min(known + 2));
+                let extra = self.draw.between(1, 2) as u32;
+                self.push(mark(at), Act::Bucket { extra });
+            }
+        }
+        if from <= until && self.draw.percent(self.land_percent()) {
+            let at = if self.draw.percent(40) { from } else { self.draw.between(from, until) };
+            let late = self.draw.between(1, 4) as u32;
+            self.push(mark(at), Act::Land { late });
+        }
+    }
+
+    /// Lets the chunk whose end `left` is the mark of its leave land after that. Returns the tokens that have landed by
+    /// then.
+    fn lands_after_leaving(
+        &mut self,
+        residency: u32,
+        from: usize,
+        known: usize,
+        left: usize,
+        swapped: bool,
+    ) -> Option<usize> {
+        if !self.draw.percent(self.land_percent()) {
+            return None;
+        }
+        let in_this = |intent: &Intent| match (intent.mark, intent.act) {
+            (Mark::Computed { residency: r, tokens }, Act::Cut { .. }) if r == residency => {
+                Some(tokens as usize)
+            }
+            _ => None,
+        };
+        // Cuts are laid out one after the other; the chunk that ends at `left` starts at the last mark before it.
+        let cut = self.intents.iter().filter_map(in_this).filter(|t| *t < left).max();
+        let last_cut = self.intents.iter().filter(|i| in_this(i) == cut && cut.is_some()).last();
+        let end_of_cut = last_cut.and_then(|i| match i.act {
+            Act::Cut { tokens } => cut.map(|c| c + tokens as usize),
+            _ => None,
+        });
+        let start = match end_of_cut {
+            _ if left > known => left - 1,
+            Some(end) if end < left => end,
+            Some(_) => cut?,
+            None => from,
+        };
+        // Nothing landed is nothing to swap.
+        if swapped && start == 0 {
+            return None;
+        }
+        let late = self.draw.between(1, 4) as u32;
+        self.push(Mark::Computed { residency, tokens: start as u32 }, Act::Land { late });
+        Some(start)
     }
 
     /// Aborts it in this residency, and takes back what was meant for later.
@@ -198,15 +379,6 @@ impl Course<'_, '_> {
                 if residency == in_residency && tokens >= at)
         });
         self.push(Mark::Computed { residency: in_residency, tokens: at }, Act::Abort);
-    }
-
-    /// Offers itself as a victim, where the pool is tight and the default would take somebody younger.
-    fn volunteer(&mut self, place: usize) {
-        let percent = self.level(Feature::Preempt) / 3;
-        let has_elder_and_younger = place > 0 && place + 1 < self.requests;
-        if self.tight && has_elder_and_younger && self.draw.percent(percent) {
-            self.push(Mark::Computed { residency: 1, tokens: 1 }, Act::Victim);
-        }
     }
 
     fn level(&self, feature: Feature) -> usize {
@@ -226,7 +398,7 @@ impl Course<'_, '_> {
             true => (tokens / block).min((self.plan.prompt_len - 1) / block),
             false => 0,
         };
-        let mut start = Start { arrival: 0, hit: 0, forked: None };
+        let mut start = Start { arrival: 0, hit: 0, follows: false, forked: None };
         match self.kin {
             Kin::Sibling { forks: true, arrival } if self.plan.prompt_len > 1 && max_tokens > 1 => {
                 start.arrival = arrival + self.draw.between(1, max_tokens - 1);
@@ -248,6 +420,7 @@ impl Course<'_, '_> {
             Kin::First { after: Some(after), .. } if self.draw.percent(90) => {
                 start.arrival = after + self.draw.between(1, 4);
                 start.hit = cached(self.plan.shared);
+                start.follows = true;
             }
             Kin::First { .. } => {
                 let shares = self.plan.shared.max(self.plan.foreign) >= block;
@@ -315,16 +488,21 @@ impl Course<'_, '_> {
     }
 
     /// Stalls and ranks.
-    fn linger(&mut self, residency: u32, from: usize, last: usize) {
+    fn linger(&mut self, place: usize, residency: u32, from: usize, last: usize, alone: bool) {
         if self.draw.percent(self.level(Feature::Stall) / 3) && last > from {
             let tokens = self.draw.between(from + 1, last) as u32;
             let steps = self.draw.between(1, 3) as u32;
             self.push(Mark::Computed { residency, tokens }, Act::Stall { steps });
         }
-        if self.draw.percent(self.level(Feature::Rank) / 2) {
-            let tokens = self.draw.between(1, last.max(1)) as u32;
-            let to = self.draw.below(self.requests) as u32;
-            self.push(Mark::Computed { residency, tokens }, Act::Rank { to });
+        if self.draw.percent(self.level(Feature::Rank) / if alone { 10 } else { 1 }) {
+            // Early, while the others are there: the eldest goes behind them, the others before them.
+            let tokens = self.draw.between(0, self.plan.prompt_len.min(last)) as u32;
+            let to = match place {
+                0 => self.requests,
+                _ if self.draw.percent(70) => 0,
+                _ => self.draw.below(place),
+            };
+            self.push(Mark::Computed { residency, tokens }, Act::Rank { to: to as u32 });
         }
     }
 

@@ -153,7 +153,9 @@ impl Swarm {
         rare(&mut levels[Feature::Abort as usize], draw.percent(50));
         rare(&mut levels[Feature::Namespace as usize], draw.percent(40));
         rare(&mut levels[Feature::Follow as usize], draw.percent(40));
-        rare(&mut levels[Feature::Pressure as usize], draw.percent(25));
+        rare(&mut levels[Feature::Bucket as usize], draw.percent(50));
+        rare(&mut levels[Feature::Pressure as usize], draw.percent(35));
+        rare(&mut levels[Feature::Poison as usize], draw.percent(60));
         rare(&mut levels[Feature::Stops as usize], draw.percent(40));
         rare(&mut levels[Feature::Scored as usize], draw.percent(40));
         Swarm(levels)

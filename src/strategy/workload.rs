@@ -256,8 +256,27 @@ pub(super) fn world(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm) -> World 
     }
     if draw.percent(swarm.level(Feature::Budget)) {
         world.token_budget = Some(draw.between(1, space.prompt_usual) as u32);
+    } else if draw.percent(swarm.level(Feature::Samples) / 12) {
+        // A forked sample then waits beside the one that it forked from, which may leave before anything is copied.
+        world.token_budget = Some(1 + draw.below(2) as u32);
     }
+    if draw.percent(swarm.level(Feature::Bucket)) {
+        world.buckets = buckets(draw, space);
+    }
+    world.poison = draw.percent(swarm.level(Feature::Poison));
     world
+}
+
+/// A few padding buckets at the edges where launches change. The host computes every padding row, so they are small.
+fn buckets(draw: &mut Draw<'_>, space: &Space) -> Vec<u32> {
+    let mut buckets: Vec<u32> = (0..draw.between(2, 4))
+        .map(|_| draw.pick(&space.edges.rows).saturating_add(draw.below(3) as u32).max(2) - 1)
+        .collect();
+    let largest = buckets.iter().copied().max().unwrap_or(1);
+    buckets.push(largest + 1 + draw.below(6) as u32);
+    buckets.sort_unstable();
+    buckets.dedup();
+    buckets
 }
 
 /// Sizes the pool: room for everything at once, or down to one block more than the largest request needs.

@@ -52,6 +52,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    #[allow(dead_code, reason = "tests/planted lists its own")]
     pub(crate) const ALL: [Fault; 17] = [
         Fault::BlocksSwapped,
         Fault::BlockOfANeighbour,

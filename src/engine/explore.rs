@@ -1,0 +1,547 @@
+//! Bounded exhaustive exploration of the real scheduler, to check the lifecycle table both ways.
+//!
+//! Method: from a few small worlds (three sequences, a pool of five blocks), at every boundary every combination of the
+//! acts below is given to a copy of the scheduler, a stub in the place of the forward pass draws each token or the end of
+//! the sequence, and states that were seen before are dropped. What a state is: the scheduler's own, with blocks named in
+//! order of appearance and boundaries counted from now, and the last two events of each sequence. Every transition and
+//! n-gram seen must be in the table, and every one that the table calls feasible must be seen.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::contract::{Dtype, Mode};
+use crate::lifecycle::{self, Event, State as Life, Transition};
+use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
+use crate::workload::{Request, Workload};
+use crate::world::World;
+
+use super::deviations::Deviations;
+use super::scheduler::{Granules, Scheduler, Slice};
+use super::sequence::{Sequence, State};
+
+/// The end-of-sequence token.
+const EOS: u32 = 99;
+/// Boundaries from the start that must be reached.
+const DEPTH_MIN: usize = 14;
+/// Most boundaries of a random walk.
+const WALK_MAX: usize = 80;
+/// Most sequences that deviate at one boundary.
+const DEVIATING_MAX: usize = 2;
+
+/// A world to explore, and the acts tried in it.
+struct Root {
+    name: &'static str,
+    block_size: u32,
+    pool_blocks: u32,
+    swap_blocks: u32,
+    requests: Vec<Request>,
+    /// Boundary at which each sequence arrives.
+    arrivals: [u32; 3],
+    acts: Vec<Kind>,
+    /// Most deviations of a path: a sequence that deviates at a boundary is one.
+    deviations_max: usize,
+    states_max: usize,
+}
+
+/// Acts to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hold,
+    Refuse,
+    Evict,
+    Fork,
+    Cut,
+    Land,
+    Preempt,
+    Swap,
+    Abort,
+    End,
+}
+
+/// What a sequence did last, and how it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Past {
+    state: Life,
+    before: [Option<Event>; 2],
+}
+
+#[derive(Clone)]
+struct Node {
+    scheduler: Scheduler,
+    past: [Past; 3],
+    /// Deviations so far.
+    deviations: usize,
+    depth: usize,
+}
+
+/// A xorshift generator: the walks are the same on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// What an exploration saw.
+#[derive(Default)]
+struct Seen {
+    transitions: BTreeSet<Transition>,
+    bigrams: BTreeSet<[Event; 2]>,
+    trigrams: BTreeSet<[Event; 3]>,
+    states: usize,
+    edges: usize,
+    depth: usize,
+    /// Boundaries of random walks.
+    walked: usize,
+}
+
+impl Root {
+    fn workload(&self) -> Workload {
+        Workload { requests: self.requests.clone() }
+    }
+
+    fn start(&self) -> Node {
+        let world = World {
+            model: String::new(),
+            model_digest: String::new(),
+            dtype: Dtype::Bf16,
+            mode: Mode::Invariant,
+            block_size: self.block_size,
+            pool_blocks: self.pool_blocks,
+            token_budget: None,
+            prefix_cache: true,
+            hash_bits: 64,
+            buckets: Vec::new(),
+            poison: false,
+            swap_blocks: self.swap_blocks,
+        };
+        let granules = Granules { tile: 16, split: 32, vocab: 264, positions_max: 512 };
+        let schedule = Schedule::default();
+        let mut scheduler =
+            Scheduler::new(&world, &self.workload(), &schedule, 0, granules, &[EOS]);
+        for (sequence, arrival) in scheduler.sequences.iter_mut().zip(self.arrivals) {
+            sequence.arrival = arrival.into();
+        }
+        let past = Past { state: Life::Absent, before: [None; 2] };
+        Node { scheduler, past: [past; 3], deviations: 0, depth: 0 }
+    }
+
+    fn explore(&self, seen: &mut Seen) {
+        let workload = self.workload();
+        let mut known = BTreeSet::new();
+        let mut queue = VecDeque::from([self.start()]);
+        let (mut states, mut edges, mut depth) = (0, 0, 0);
+        while let Some(node) = queue.pop_front() {
+            if states >= self.states_max {
+                break;
+            }
+            states += 1;
+            depth = depth.max(node.depth);
+            let options: Vec<Vec<Vec<Intent>>> =
+                node.scheduler.sequences.iter().map(|s| self.options(&node.scheduler, s)).collect();
+            let left = self.deviations_max - node.deviations;
+            for (intents, deviations) in combinations(&options, left.min(DEVIATING_MAX)) {
+                for child in self.children(&node, &workload, intents) {
+                    edges += 1;
+                    let mut child = seen.fold(&node, child);
+                    child.deviations += deviations;
+                    if child.scheduler.is_done() {
+                        child.scheduler.check_idle().unwrap();
+                    } else if known.insert(key(&child)) {
+                        queue.push_back(child);
+                    }
+                }
+            }
+        }
+        let rest = queue.len();
+        println!(
+            "{}: {states} states, {edges} edges, {depth} boundaries deep, {rest} states left",
+            self.name
+        );
+        seen.states += states;
+        seen.edges += edges;
+        seen.depth = seen.depth.max(depth);
+    }
+
+    /// Walks of random decisions, as many as it likes: deeper than the exhaustive search can go.
+    fn walk(&self, seen: &mut Seen, random: &mut Random, walks: usize) {
+        let workload = self.workload();
+        for _ in 0..walks {
+            let mut node = self.start();
+            let busy = 1 + random.below(8);
+            while !node.scheduler.is_done() && node.depth < WALK_MAX {
+                let mut intents = Vec::new();
+                for s in &node.scheduler.sequences {
+                    let options = self.options(&node.scheduler, s);
+                    let forks = |o: &&Vec<Intent>| o.iter().any(|i| i.act == Act::Fork);
+                    let fork = options.iter().find(forks).filter(|_| random.below(2) == 0);
+                    if let Some(fork) = fork {
+                        intents.extend_from_slice(fork);
+                    } else if random.below(9) < busy {
+                        intents.extend_from_slice(&options[random.below(options.len())]);
+                    }
+                }
+                let mut children = self.children(&node, &workload, intents);
+                let end = children.len() > 1 && random.below(8) == 0;
+                node = seen.fold(&node, children.swap_remove(usize::from(end)));
+                seen.walked += 1;
+            }
+        }
+    }
+
+    /// The deviations of one sequence at the next boundary; the first is none.
+    fn options(&self, scheduler: &Scheduler, s: &Sequence) -> Vec<Vec<Intent>> {
+        let has = |kind: &Kind| self.acts.contains(kind);
+        let intent = |mark, act| Intent { uid: s.id.uid, sample: s.id.sample, mark, act };
+        let at = |residency, act| intent(Mark::Computed { residency, tokens: 0 }, act);
+        let offer = |act| intent(Mark::Offer { n: s.offers + 1 }, act);
+        let chunks = |residency| {
+            let cut = has(&Kind::Cut).then(|| vec![at(residency, Act::Cut { tokens: 1 })]);
+            let land = has(&Kind::Land).then(|| vec![at(residency, Act::Land { late: 1 })]);
+            [Some(Vec::new()), cut, land].into_iter().flatten().collect::<Vec<_>>()
+        };
+        let is_offered = s.offer_at <= scheduler.boundary && s.arrival <= scheduler.boundary;
+        let mut options = Vec::new();
+        let mut kinds = vec![Vec::new()];
+        match s.state {
+            State::Future | State::Waiting | State::Swapped if is_offered => {
+                let evict = |block| offer(Act::Evict { block });
+                let refuse = offer(Act::Hit { at_most: 0 });
+                kinds.push(vec![(Kind::Hold, offer(Act::Hold { steps: 1 }))]);
+                kinds.push(vec![(Kind::Abort, offer(Act::Abort))]);
+                if s.state != State::Swapped {
+                    kinds.push(vec![(Kind::Refuse, refuse)]);
+                    kinds.push(vec![(Kind::Evict, evict(1))]);
+                    kinds.push([1, 0].map(|b| (Kind::Evict, evict(b))).to_vec());
+                    kinds.push([2, 1, 0].map(|b| (Kind::Evict, evict(b))).to_vec());
+                    kinds.push(vec![(Kind::Evict, evict(1)), (Kind::Refuse, refuse)]);
+                }
+                if s.id.sample > 0 && s.state != State::Swapped {
+                    kinds.push(vec![(Kind::Fork, offer(Act::Fork))]);
+                }
+                for kind in kinds.iter().filter(|kind| kind.iter().all(|(k, _)| has(k))) {
+                    for chunk in chunks(s.residency + 1) {
+                        let intents = kind.iter().map(|(_, intent)| *intent);
+                        options.push(intents.chain(chunk).collect());
+                    }
+                }
+            }
+            State::Running => {
+                let preempt = |kind| at(s.residency, Act::Preempt { kind, away: 0 });
+                let i = scheduler.sequences.iter().position(|q| q.id == s.id).unwrap();
+                if scheduler.is_in_flight(i) {
+                    options.push(Vec::new());
+                } else {
+                    options.extend(chunks(s.residency));
+                }
+                kinds.push(vec![(Kind::Abort, at(s.residency, Act::Abort))]);
+                kinds.push(vec![(Kind::Preempt, preempt(PreemptKind::Recompute))]);
+                kinds.push(vec![(Kind::Swap, preempt(PreemptKind::Swap))]);
+                for kind in &kinds[1..] {
+                    if kind.iter().all(|(k, _)| has(k)) {
+                        options.push(kind.iter().map(|(_, intent)| *intent).collect());
+                    }
+                }
+            }
+            _ => options.push(Vec::new()),
+        }
+        options
+    }
+
+    /// The states after a boundary with these intents: one for each way in which its draws may end.
+    fn children(&self, node: &Node, workload: &Workload, intents: Vec<Intent>) -> Vec<Scheduler> {
+        let mut next = node.scheduler.clone();
+        next.life.clear();
+        next.deviations = Deviations::new(&Schedule { intents }, workload);
+        let step = next.boundary();
+        let landing = |s: &mut Scheduler, ends: bool| {
+            for flight in s.landings() {
+                if s.landed(&flight) {
+                    commit(s, std::slice::from_ref(&flight.slice), ends);
+                }
+            }
+            s.deeds.clear();
+        };
+        let mut all = Vec::new();
+        let ends: &[bool] = if self.acts.contains(&Kind::End) { &[false, true] } else { &[false] };
+        for &end in ends {
+            let mut child = next.clone();
+            if step.is_empty() {
+                child.skip_idle();
+            } else {
+                commit(&mut child, &step, end);
+            }
+            landing(&mut child, end);
+            all.push(child);
+        }
+        all
+    }
+}
+
+/// Takes in a step whose draws are ends of sequence, or tokens that only depend on the position.
+fn commit(scheduler: &mut Scheduler, step: &[Slice], ends: bool) {
+    let draws = step.iter().filter(|slice| scheduler.draws(slice));
+    let token = |slice: &Slice| if ends { EOS } else { (slice.start + slice.len) as u32 };
+    let drawn: Vec<Option<u32>> = draws.map(|slice| Some(token(slice))).collect();
+    scheduler.commit(step, &drawn);
+}
+
+/// Every choice of one option a sequence, in which at most `most` sequences deviate.
+fn combinations(options: &[Vec<Vec<Intent>>], most: usize) -> Vec<(Vec<Intent>, usize)> {
+    let mut all = vec![(Vec::new(), 0)];
+    for of_one in options {
+        let mut longer = Vec::with_capacity(all.len() * of_one.len());
+        for (intents, deviating) in &all {
+            for option in of_one {
+                let deviating = deviating + usize::from(!option.is_empty());
+                if deviating <= most {
+                    longer.push(([&intents[..], option].concat(), deviating));
+                }
+            }
+        }
+        all = longer;
+    }
+    all
+}
+
+impl Seen {
+    /// Takes in the events of the boundary between a node and its child.
+    fn fold(&mut self, node: &Node, scheduler: Scheduler) -> Node {
+        let mut past = node.past;
+        for e in &scheduler.life {
+            let i = scheduler.sequences.iter().position(|s| s.id == e.id).unwrap();
+            let Past { state, before } = past[i];
+            self.transitions.insert(Transition { from: state, event: e.event, to: e.state });
+            if let Some(b) = before[1] {
+                self.bigrams.insert([b, e.event]);
+                if let Some(a) = before[0] {
+                    self.trigrams.insert([a, b, e.event]);
+                }
+            }
+            past[i] = Past { state: e.state, before: [before[1], Some(e.event)] };
+        }
+        Node { scheduler, past, deviations: node.deviations, depth: node.depth + 1 }
+    }
+}
+
+/// Hash of what decides how a state goes on.
+fn key(node: &Node) -> u64 {
+    let s = &node.scheduler;
+    let mut names = BTreeMap::new();
+    let mut name = |block: u32| {
+        let next = names.len();
+        *names.entry(block).or_insert(next)
+    };
+    let mut hasher = DefaultHasher::new();
+    node.deviations.hash(&mut hasher);
+    let from_now = |at: u64| at.saturating_sub(s.boundary);
+    for (q, past) in s.sequences.iter().zip(&node.past) {
+        past.hash(&mut hasher);
+        let state = match q.state {
+            State::Future => 0,
+            State::Waiting => 1,
+            State::Running => 2,
+            State::Swapped => 3,
+            State::Finished(_) => 4,
+        };
+        let numbers = [state, q.computed, q.tokens.len(), q.indexed, q.slots.len()];
+        (numbers, q.is_decoding, q.residency == 0, q.forked).hash(&mut hasher);
+        if matches!(q.state, State::Future | State::Waiting | State::Swapped) {
+            (from_now(q.arrival), from_now(q.offer_at)).hash(&mut hasher);
+        }
+        from_now(q.step_at).hash(&mut hasher);
+        q.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
+    }
+    for flight in &s.flights {
+        let slice = &flight.slice;
+        (slice.index, slice.start, slice.len, from_now(flight.lands_at)).hash(&mut hasher);
+        flight.left.hash(&mut hasher);
+        flight.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
+    }
+    let [free, cached] = s.pool.lists();
+    cached.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
+    free.len().hash(&mut hasher);
+    // What is findable: of the tokens that any sequence has or had, finished ones included.
+    for q in &s.sequences {
+        for end in (s.block_size..=q.tokens.len()).step_by(s.block_size) {
+            let found = s.index.find(q.namespace, &q.tokens[..end], s.block_size);
+            found.map(&mut name).hash(&mut hasher);
+        }
+    }
+    let mut counts: Vec<(usize, u32)> =
+        (0..s.pool.len() as u32).map(|b| (name(b), s.pool.references(b))).collect();
+    counts.retain(|(_, n)| *n > 0);
+    counts.sort_unstable();
+    counts.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn request(uid: u64, prompt: &[u32], max_tokens: u32, samples: u32) -> Request {
+    Request { samples, ..Request::new(uid, prompt.to_vec(), max_tokens) }
+}
+
+fn roots() -> Vec<Root> {
+    use Kind::*;
+    vec![
+        Root {
+            name: "prefixes",
+            block_size: 2,
+            pool_blocks: 5,
+            swap_blocks: 0,
+            requests: vec![
+                request(1, &[1, 2, 3, 4, 5], 2, 1),
+                request(2, &[1, 2, 3, 4, 6], 1, 1),
+                request(3, &[1, 2, 7], 4, 1),
+            ],
+            arrivals: [0, 1, 1],
+            acts: vec![Hold, Refuse, Evict, Cut, Land, Preempt, Abort, End],
+            deviations_max: 4,
+            states_max: 60000,
+        },
+        Root {
+            name: "samples",
+            block_size: 4,
+            pool_blocks: 5,
+            swap_blocks: 4,
+            requests: vec![request(1, &[1, 2, 3, 4, 5, 6], 4, 2), request(2, &[7, 8], 1, 1)],
+            arrivals: [0, 1, 0],
+            acts: vec![Hold, Fork, Cut, Land, Preempt, Swap, Abort, End],
+            deviations_max: 4,
+            states_max: 60000,
+        },
+        Root {
+            name: "crowded samples",
+            block_size: 3,
+            pool_blocks: 5,
+            swap_blocks: 4,
+            requests: vec![
+                request(1, &[1, 2, 3, 4, 5], 3, 2),
+                request(2, &[7, 8, 9, 10, 11, 12, 13], 3, 1),
+            ],
+            arrivals: [1, 2, 0],
+            acts: vec![Fork, Cut, Land, Preempt, Swap, Abort],
+            deviations_max: 4,
+            states_max: 60000,
+        },
+        Root {
+            name: "single positions",
+            block_size: 1,
+            pool_blocks: 5,
+            swap_blocks: 3,
+            requests: vec![
+                request(1, &[1, 2], 3, 1),
+                request(2, &[1, 2], 2, 1),
+                request(3, &[1], 3, 1),
+            ],
+            arrivals: [0, 0, 1],
+            acts: vec![Hold, Refuse, Evict, Cut, Land, Preempt, Swap, Abort, End],
+            deviations_max: 4,
+            states_max: 60000,
+        },
+        Root {
+            name: "long",
+            block_size: 2,
+            pool_blocks: 5,
+            swap_blocks: 4,
+            requests: vec![
+                request(1, &[1, 2, 3], 8, 1),
+                request(2, &[1, 2, 4], 7, 1),
+                request(3, &[5], 3, 1),
+            ],
+            arrivals: [0, 0, 1],
+            acts: vec![Hold, Land, Preempt, Swap, Abort],
+            deviations_max: 3,
+            states_max: 60000,
+        },
+    ]
+}
+
+/// Worlds in which random walks are made.
+const WALKED_WORLDS: usize = 6000;
+
+/// A random world: samples of one request and another one, with or without a common prefix, in a pool that is tight.
+fn walked(random: &mut Random) -> Root {
+    use Kind::*;
+    let block_size = 1 + random.below(7) as u32;
+    let length = 1 + random.below(2 * block_size as usize + 2);
+    let prompt: Vec<u32> = (1..=length as u32).collect();
+    let shared = random.below(length + 1);
+    let own = 1 + random.below(2 * block_size as usize) as u32;
+    let other: Vec<u32> = prompt[..shared].iter().copied().chain(50..50 + own).collect();
+    let samples = [1, 2, 2, 3, 3][random.below(5)];
+    let mut requests = vec![
+        request(1, &prompt, 1 + random.below(9) as u32, samples),
+        request(2, &other, 1 + random.below(4) as u32, 3 - samples.min(2)),
+    ];
+    requests.truncate(if samples == 3 { 1 } else { 2 });
+    if random.below(2) == 0 {
+        requests.reverse();
+    }
+    let positions = |r: &Request| r.prompt.own_tokens().len() as u32 + r.max_tokens - 1;
+    let blocks = |r: &Request| positions(r).div_ceil(block_size);
+    let largest = requests.iter().map(blocks).max().unwrap_or(1);
+    // Most walks leave some acts out, so that others are met in longer runs.
+    let acts = [Hold, Refuse, Evict, Fork, Cut, Land, Preempt, Swap, Abort, End];
+    let ends = |kind: &Kind| matches!(kind, Abort | End);
+    let acts = acts.into_iter().filter(|kind| random.below(4) > usize::from(ends(kind)));
+    let acts = acts.collect();
+    Root {
+        name: "walk",
+        block_size,
+        pool_blocks: largest + random.below(3) as u32,
+        swap_blocks: random.below(9) as u32,
+        requests,
+        arrivals: [0; 3].map(|_| random.below(5) as u32),
+        acts,
+        deviations_max: 0,
+        states_max: 0,
+    }
+}
+
+#[test]
+fn the_lifecycle_table_is_what_the_scheduler_does_both_ways() {
+    let mut seen = Seen::default();
+    for root in roots() {
+        let started = std::time::Instant::now();
+        root.explore(&mut seen);
+        println!("  {:?}", started.elapsed());
+    }
+    println!("{} states, {} edges, {} boundaries deep", seen.states, seen.edges, seen.depth);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..WALKED_WORLDS {
+        walked(&mut random).walk(&mut seen, &mut random, 20);
+    }
+    println!("{} boundaries walked", seen.walked);
+    let feasible = lifecycle::reachable(|e| e != Event::FinishStop);
+    let report = |what: &str, missing: Vec<String>| {
+        println!("{what}: {}", missing.len());
+        for m in &missing {
+            println!("  {m}");
+        }
+        missing.len()
+    };
+    let names = |g: &[Event]| g.iter().map(|e| e.name()).collect::<Vec<_>>().join(" ");
+    let undeclared: Vec<String> =
+        seen.transitions.iter().filter(|t| !feasible.contains(t)).map(|t| t.to_string()).collect();
+    let unseen: Vec<String> =
+        feasible.iter().filter(|t| !seen.transitions.contains(t)).map(|t| t.to_string()).collect();
+    let mut wrong = report("transitions that the table lacks", undeclared);
+    wrong += report("transitions never seen", unseen);
+    let grams = lifecycle::grams::<2>(&feasible);
+    wrong += report(
+        "pairs never seen",
+        grams.iter().filter(|g| !seen.bigrams.contains(*g)).map(|g| names(g)).collect(),
+    );
+    let grams = lifecycle::grams::<3>(&feasible);
+    println!("{} of {} triples", seen.trigrams.len(), grams.len());
+    wrong += report(
+        "triples never seen",
+        grams.iter().filter(|g| !seen.trigrams.contains(*g)).map(|g| names(g)).collect(),
+    );
+    assert_eq!(wrong, 0);
+    assert!(seen.depth >= DEPTH_MIN);
+}
