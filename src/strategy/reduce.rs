@@ -28,6 +28,12 @@ pub enum Field {
     Sampling(usize),
     /// 1 while the request at this index has a seed.
     Seed(usize),
+    /// Stop tokens and strings of the request at this index; the last ones are left out.
+    Stops(usize),
+    /// Alternatives listed with each log-probability of the request at this index, and one; 0 without any.
+    Logprobs(usize),
+    /// The same of prompt tokens.
+    PromptLogprobs(usize),
     /// Samples of the request at this index; the last ones are left out.
     Samples(usize),
     /// The same; the first ones are left out.
@@ -97,6 +103,9 @@ pub fn fields(case: &Case) -> Vec<Field> {
             Field::MaxTokens(i),
             Field::Sampling(i),
             Field::Seed(i),
+            Field::Stops(i),
+            Field::Logprobs(i),
+            Field::PromptLogprobs(i),
             Field::Upto(i),
             Field::Samples(i),
             Field::LeadingSamples(i),
@@ -136,6 +145,9 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
         Field::MaxTokens(i) => (request(i).max_tokens.into(), 1),
         Field::Sampling(i) => (u64::from(request(i).sampling != SamplerParams::default()), 0),
         Field::Seed(i) => (request(i).seed.is_some().into(), 0),
+        Field::Stops(i) => ((request(i).stop_token_ids.len() + request(i).stop.len()) as u64, 0),
+        Field::Logprobs(i) => (request(i).logprobs.map_or(0, |n| u64::from(n) + 1), 0),
+        Field::PromptLogprobs(i) => (request(i).prompt_logprobs.map_or(0, |n| u64::from(n) + 1), 0),
         Field::Mark(i) => match intent(i).mark {
             Mark::Start => (0, 0),
             Mark::Offer { n } => (n.into(), 1),
@@ -202,6 +214,16 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
         Field::MaxTokens(i) => case.workload.requests[i].max_tokens = to as u32,
         Field::Sampling(i) => case.workload.requests[i].sampling = SamplerParams::default(),
         Field::Seed(i) => case.workload.requests[i].seed = None,
+        Field::Stops(i) => {
+            let request = &mut case.workload.requests[i];
+            let tokens = request.stop_token_ids.len();
+            request.stop.truncate((to as usize).saturating_sub(tokens));
+            request.stop_token_ids.truncate(to as usize);
+        }
+        Field::Logprobs(i) => case.workload.requests[i].logprobs = (to as u32).checked_sub(1),
+        Field::PromptLogprobs(i) => {
+            case.workload.requests[i].prompt_logprobs = (to as u32).checked_sub(1);
+        }
         Field::Mark(i) => match &mut case.schedule.intents[i].mark {
             Mark::Start => {}
             Mark::Offer { n } => *n = to as u32,
