@@ -59,6 +59,7 @@ pub mod harness;
 pub mod input;
 pub mod lifecycle;
 pub mod record;
+pub mod reference;
 pub mod relation;
 pub mod schedule;
 pub mod schema;
