@@ -250,7 +250,7 @@ impl Course<'_, '_> {
                 let forks = matches!(self.kin, Kin::Sibling { forks: true, .. });
                 if forks && self.draw.percent(20) {
                     self.push(Mark::Offer { n: self.offers }, Act::Fork);
-                    prompt - 1
+                    self.plan.prompt_len - 1
                 } else if self.tight {
                     hit * block
                 } else {
