@@ -15,7 +15,6 @@ use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
-use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
@@ -173,10 +172,12 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
-        // What the engine can't do yet.
-        all.events.remove(&Event::FinishStop);
-        all
+        Capabilities {
+            fresh_process: self.fresh.is_some(),
+            // It reads logits and draws by itself: the hash device has none to read.
+            plain: self.model.device_name() != "hash",
+            ..Capabilities::all()
+        }
     }
 
     fn edges(&self) -> Edges {

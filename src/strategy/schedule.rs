@@ -179,7 +179,9 @@ impl Course<'_, '_> {
                 tokens
             }
             // What it continues has left by then.
-            None if start.follows && !self.tight => self.thin_out(start.hit, 0) * block,
+            None if start.follows && !self.tight && self.draw.percent(40) => {
+                self.thin_out(start.hit, 0) * block
+            }
             None => self.trim(start.hit, 50) * block,
         };
         if start.forked.is_none() {
@@ -248,7 +250,7 @@ impl Course<'_, '_> {
                 // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
                 let hit = if self.world.prefix_cache { tokens / block } else { 0 };
                 let forks = matches!(self.kin, Kin::Sibling { forks: true, .. });
-                if forks && self.draw.percent(20) {
+                if forks && self.draw.percent(15) {
                     self.push(Mark::Offer { n: self.offers }, Act::Fork);
                     self.plan.prompt_len - 1
                 } else if self.tight {
@@ -285,7 +287,7 @@ impl Course<'_, '_> {
         let mut left =
             if self.draw.percent(50) { hit - 1 } else { self.draw.between(kept, hit - 1) };
         self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
-        if left > kept && self.draw.percent(30) {
+        if left > kept && self.draw.percent(20) {
             left = self.draw.between(kept, left - 1);
             self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
         }
@@ -401,7 +403,10 @@ impl Course<'_, '_> {
         let mut start = Start { arrival: 0, hit: 0, follows: false, forked: None };
         match self.kin {
             Kin::Sibling { forks: true, arrival } if self.plan.prompt_len > 1 && max_tokens > 1 => {
-                start.arrival = arrival + self.draw.between(1, max_tokens - 1);
+                // Whoever it forks from may end early.
+                let last = max_tokens - 1;
+                let latest = if self.draw.percent(70) { last.div_ceil(2) } else { last };
+                start.arrival = arrival + self.draw.between(1, latest);
                 // Where the prefix cache serves as much as a fork would, nothing would differ.
                 let all = self.plan.prompt_len - 1;
                 if !all.is_multiple_of(block) || !self.world.prefix_cache {
@@ -418,7 +423,7 @@ impl Course<'_, '_> {
                 }
             }
             Kin::First { after: Some(after), .. } if self.draw.percent(90) => {
-                start.arrival = after + self.draw.between(1, 4);
+                start.arrival = after + self.draw.between(2, 6);
                 start.hit = cached(self.plan.shared);
                 start.follows = true;
             }

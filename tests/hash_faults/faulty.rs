@@ -1,5 +1,6 @@
 //! The hash device with one fault of state in it, of the kinds that engines had.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use lockstep::contract::Contract;
@@ -121,6 +122,9 @@ impl Device for Faulty {
     }
     fn watch(&mut self, on: bool) {
         self.inner.watch(on);
+    }
+    fn keep(&mut self, entries: &BTreeSet<usize>) {
+        self.inner.keep(entries);
     }
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
         self.inner.take_log()

@@ -390,8 +390,7 @@ impl Device for Hash {
         }
         self.note(heads.q * heads.dim, q);
         if let Some(log) = &mut self.log {
-            let width = heads.kv * heads.dim;
-            log.push(LoggedRows { width, digests: stored, values: None });
+            log.push(LoggedRows { width: heads.kv * heads.dim, digests: stored, values: None });
         }
         Ok(())
     }
