@@ -202,7 +202,6 @@ fn planted() -> Vec<Planted> {
         flips(|_, r| fired(r, ActKind::Cut, 1), "I2.chunk", |_| (1, 1, 3)),
         flips(|_, r| fired(r, ActKind::Cut, 2), "I2.chunk", |_| (1, 2, 4)),
         flips(|_, r| fired(r, ActKind::Preempt, 1), "I2.preempt", |_| (1, 1, 3)),
-        flips(|_, r| ran(r, Sentinel::PreemptAgain), "I2.preempt", |_| (1, 2, 4)),
         flips(
             |_, r| ran(r, Sentinel::SwapIn) && !fired(r, ActKind::Cut, 1),
             "I2.swap",
