@@ -179,7 +179,9 @@ impl Course<'_, '_> {
                 tokens
             }
             // What it continues has left by then.
-            None if start.follows && !self.tight => self.thin_out(start.hit, 0) * block,
+            None if start.follows && !self.tight && self.draw.percent(40) => {
+                self.thin_out(start.hit, 0) * block
+            }
             None => self.trim(start.hit, 50) * block,
         };
         if start.forked.is_none() {
@@ -285,7 +287,7 @@ impl Course<'_, '_> {
         let mut left =
             if self.draw.percent(50) { hit - 1 } else { self.draw.between(kept, hit - 1) };
         self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
-        if left > kept && self.draw.percent(30) {
+        if left > kept && self.draw.percent(20) {
             left = self.draw.between(kept, left - 1);
             self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
         }
@@ -418,7 +420,7 @@ impl Course<'_, '_> {
                 }
             }
             Kin::First { after: Some(after), .. } if self.draw.percent(90) => {
-                start.arrival = after + self.draw.between(1, 4);
+                start.arrival = after + self.draw.between(2, 6);
                 start.hit = cached(self.plan.shared);
                 start.follows = true;
             }
