@@ -13,7 +13,6 @@ use crate::device::hash::Hash;
 use crate::device::host::Host;
 use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
-use crate::lifecycle::Event;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -166,10 +165,7 @@ where
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() };
-        // What the engine can't do yet.
-        all.events.remove(&Event::FinishStop);
-        all
+        Capabilities { fresh_process: self.fresh.is_some(), ..Capabilities::all() }
     }
 
     fn edges(&self) -> Edges {

@@ -46,7 +46,9 @@
 //! | --- | --- |
 //! | `PROPTEST_CASES` | cases a trial |
 //! | `PROPTEST_RNG_SEED` | seed of the campaigns; 0 without it, so that runs repeat |
-//! | `LOCKSTEP_DEVICE` | `host` or `auto` |
+//! | `LOCKSTEP_DEVICE` | `auto`, `host`, `hash`, `cuda` or `cuda:N` |
+//!
+//! A variable that begins with `LOCKSTEP_` and that nothing reads is an error.
 
 pub mod case;
 pub mod contract;
@@ -59,6 +61,7 @@ pub mod harness;
 pub mod input;
 pub mod lifecycle;
 pub mod record;
+pub mod reference;
 pub mod relation;
 pub mod schedule;
 pub mod schema;

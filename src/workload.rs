@@ -124,6 +124,19 @@ pub struct Request {
     /// Namespace of the prefix cache: requests of two namespaces never share a block.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub namespace: u32,
+    /// Token ids that end the output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop_token_ids: Vec<u32>,
+    /// Strings that end the output; no part of its text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// Asks for the log-probability of each generated token, and of this many best tokens beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<u32>,
+    /// The same of each prompt token but the first, which has none. Such a request computes its whole prompt itself: it
+    /// takes nothing from the prefix cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<u32>,
 }
 
 fn one() -> u32 {
@@ -151,7 +164,41 @@ impl Request {
             samples: 1,
             first_sample: 0,
             namespace: 0,
+            stop_token_ids: Vec::new(),
+            stop: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
         }
+    }
+
+    /// Tokens of a sample with this many generated ones that its log-probabilities are asked for. The prompt is resolved.
+    pub fn scores_due(&self, generated: usize) -> usize {
+        let prompt = self.prompt_logprobs.map_or(0, |_| self.prompt.own_tokens().len() - 1);
+        prompt + self.logprobs.map_or(0, |_| generated)
+    }
+
+    /// Checks what ends its output and what is returned with it; the error is one line.
+    fn validate_output(&self) -> Result<(), String> {
+        let uid = self.uid;
+        if self.stop_token_ids.len() > STOP_TOKENS_MAX || self.stop.len() > STOP_STRINGS_MAX {
+            return Err(format!(
+                "request {uid} has {} stop tokens and {} stop strings, at most {STOP_TOKENS_MAX} and {STOP_STRINGS_MAX} are allowed",
+                self.stop_token_ids.len(),
+                self.stop.len()
+            ));
+        }
+        if self.stop.iter().any(|s| s.is_empty() || s.len() > STOP_BYTES_MAX) {
+            return Err(format!(
+                "request {uid} has a stop string that is empty or longer than {STOP_BYTES_MAX} bytes"
+            ));
+        }
+        let top = self.logprobs.max(self.prompt_logprobs).unwrap_or(0);
+        if top > LOGPROBS_MAX {
+            return Err(format!(
+                "request {uid} asks for {top} alternatives a token, at most {LOGPROBS_MAX} are allowed"
+            ));
+        }
+        Ok(())
     }
 
     /// Its samples, in order.
@@ -172,6 +219,14 @@ pub struct Workload {
 
 /// Most requests of a workload, and most samples of all its requests together.
 pub const REQUESTS_MAX: usize = 4096;
+/// Most stop tokens of a request.
+pub const STOP_TOKENS_MAX: usize = 64;
+/// Most stop strings of a request.
+pub const STOP_STRINGS_MAX: usize = 16;
+/// Longest stop string, in bytes.
+pub const STOP_BYTES_MAX: usize = 256;
+/// Most alternatives listed with a token's log-probability.
+pub const LOGPROBS_MAX: u32 = 20;
 /// Most samples of a request.
 pub const SAMPLES_MAX: u32 = 256;
 /// Largest number of a sample.
@@ -301,6 +356,7 @@ impl Workload {
                 ));
             }
             samples += r.samples as usize;
+            r.validate_output()?;
             r.sampling.validate().map_err(|why| format!("request {}: {why}", r.uid))?;
         }
         if samples > REQUESTS_MAX {

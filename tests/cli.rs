@@ -79,6 +79,62 @@ fn bad_input_gets_one_line_and_exit_code_2() {
 }
 
 #[test]
+fn an_unknown_variable_of_ours_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+        command.args(["fuzz", "--cases", "3"]).current_dir(folder.path()).env(name, "host");
+        command.output().unwrap()
+    };
+    let output = run("LOCKSTEP_DEVICES");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    assert!(text(&output.stderr).contains("LOCKSTEP_DEVICES"));
+    assert_eq!(run("LOCKSTEP_DEVICE").status.code(), Some(0));
+}
+
+/// The hash device is named wherever a result is, and its case replays on it.
+#[test]
+fn the_hash_device_says_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lockstep(folder.path(), &["fuzz", "--cases", "9", "--device", "hash"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("no arithmetic: state faults only"));
+    let arguments = [
+        "fuzz",
+        "--cases",
+        "9",
+        "--device",
+        "hash",
+        "--mode",
+        "batch-dependent",
+        "--json",
+        "r.json",
+    ];
+    assert_eq!(lockstep(folder.path(), &arguments).status.code(), Some(1));
+    let json = std::fs::read(folder.path().join("r.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!((&json["device"], &json["env"]["device"]), (&"hash".into(), &"hash".into()));
+    let command = json["failures"][0]["command"].as_str().unwrap();
+    assert!(command.ends_with("--device hash"), "{command}");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let replay = lockstep(folder.path(), &words[1..]);
+    assert_eq!(replay.status.code(), Some(1));
+    assert!(text(&replay.stdout).contains("equals the recorded one"), "{}", text(&replay.stdout));
+    // Elsewhere the trajectory is another one, and that is no difference.
+    let file = words[2];
+    let elsewhere = lockstep(folder.path(), &["replay", file, "--device", "host"]);
+    assert!(text(&elsewhere.stdout).contains("not compared: recorded on device hash"));
+    let env = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(["env", "--json"])
+        .env("LOCKSTEP_DEVICE", "hash")
+        .output()
+        .unwrap();
+    let env: serde_json::Value = serde_json::from_slice(&env.stdout).unwrap();
+    assert_eq!(env["env"]["device"], "hash");
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&["--help"][..], &["--version"], &["fuzz", "--help"]] {

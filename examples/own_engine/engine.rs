@@ -104,6 +104,7 @@ impl Subject for Toy {
             logits: true,
             kv: true,
             sites: false,
+            logprobs: false,
             trajectory: true,
             fresh_process: false,
             sentinels,

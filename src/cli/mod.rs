@@ -15,6 +15,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lockstep::harness::policy;
 use lockstep::subject::SubjectError;
 
 /// Property testing for batch-invariant LLM inference.
@@ -91,7 +92,8 @@ pub(crate) fn run() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    let outcome = match arguments.command {
+    let known = policy::check_environment().map_err(CliError::usage);
+    let outcome = known.and_then(|()| match arguments.command {
         Command::Fuzz(fuzz) => fuzz.run(),
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
@@ -99,7 +101,7 @@ pub(crate) fn run() -> ExitCode {
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),
-    };
+    });
     let exit = outcome.unwrap_or_else(|error| {
         eprintln!("lockstep: {}", one_line(&error.line));
         error.exit

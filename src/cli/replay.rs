@@ -124,11 +124,12 @@ fn judge(
     };
     match &judgement {
         Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv, {} rows of layer digests compared",
+            "{} held: {} positions, {} kv, {} rows of layer digests, {} log-probabilities compared",
             relation.id,
             compared.positions,
             compared.kv,
-            compared.sites
+            compared.sites,
+            compared.scores
         ),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {

@@ -246,6 +246,17 @@ fn pick(weighted: impl Iterator<Item = (u64, u32)>, r: u64, mass: u64) -> Option
     None
 }
 
+/// The `n` ids with the largest keys, largest first; fewer if there are fewer.
+pub fn top(logits: &[f32], n: usize) -> Vec<u32> {
+    let mut keys: Vec<u64> = logits.iter().zip(0..).map(|(x, id)| sort_key(*x, id)).collect();
+    let n = n.min(keys.len());
+    if n < keys.len() {
+        keys.select_nth_unstable_by_key(n, |key| !key);
+    }
+    keys[..n].sort_unstable_by_key(|key| !key);
+    keys[..n].iter().map(|key| u32::MAX - *key as u32).collect()
+}
+
 /// An order-preserving integer of an f32 that is not NaN.
 #[inline(always)]
 fn order(x: f32) -> u32 {

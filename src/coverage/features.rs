@@ -38,6 +38,8 @@ pub(super) fn evidence(feature: Feature) -> Evidence {
         Feature::Land => Act(ActKind::Land),
         Feature::Pressure => Act(ActKind::Victim),
         Feature::Poison => Ran(&[Sentinel::Poisoned]),
+        Feature::Stops => Ran(&[Sentinel::StopToken, Sentinel::StopString]),
+        Feature::Scored => Ran(&[Sentinel::ScoredOutput, Sentinel::ScoredPrompt]),
         Feature::Tight
         | Feature::Siblings
         | Feature::Budget
@@ -61,6 +63,7 @@ fn events(feature: Feature) -> &'static [Event] {
         Feature::Swap => &[PreemptSwap, SwapIn],
         Feature::Abort => &[Abort],
         Feature::Evict => &[Evict],
+        Feature::Stops => &[FinishStop],
         Feature::Stall
         | Feature::Rank
         | Feature::Sampled
@@ -72,7 +75,8 @@ fn events(feature: Feature) -> &'static [Event] {
         | Feature::Place
         | Feature::Bucket
         | Feature::Land
-        | Feature::Poison => &[],
+        | Feature::Poison
+        | Feature::Scored => &[],
     }
 }
 

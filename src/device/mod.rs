@@ -14,7 +14,7 @@ pub mod cuda;
 pub mod hash;
 pub mod host;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -201,12 +201,14 @@ pub struct GpuFacts {
 }
 
 /// What an operator left in the log of a device that watches: a digest of each row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LoggedRows {
     /// f32 values that each digest stands for.
     pub width: usize,
     /// One digest a row (docs/contract.md section 13), logical column order.
     pub digests: Vec<u64>,
+    /// The values, `[row][width]`, if they were [asked for](Device::keep).
+    pub values: Option<Vec<f32>>,
 }
 
 /// A device and the counters of one execution. Buffers are shared between instances of one device.
@@ -239,6 +241,8 @@ pub trait Device: Sized {
     /// K). `embed` and a residual GEMM append those of h; a GEMM that stores f32 appends none, since
     /// [`Device::digest_rows`] gives them.
     fn watch(&mut self, on: bool);
+    /// From now on the log also holds the values of these entries, counted from its last emptying.
+    fn keep(&mut self, entries: &BTreeSet<usize>);
     /// Empties the log.
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError>;
     /// Counters since creation.

@@ -48,7 +48,9 @@ impl Scheduler {
     /// What the prefix cache can serve of a sequence. One token at least is computed, for its logits.
     fn lookup(&self, i: usize) -> Lookup {
         let tokens = &self.sequences[i].tokens;
-        let limit = if self.prefix_cache { (tokens.len() - 1) / self.block_size } else { 0 };
+        // A prompt that is scored is computed: its logits are in no cache.
+        let serves = self.prefix_cache && self.sequences[i].prompt_logprobs.is_none();
+        let limit = if serves { (tokens.len() - 1) / self.block_size } else { 0 };
         self.index.lookup(self.sequences[i].namespace, tokens, self.block_size, limit)
     }
 

@@ -21,6 +21,9 @@ impl Scheduler {
     /// The blocks of the resident sample before sequence `i` that has computed most; of several, the first one.
     pub(super) fn forkable(&self, i: usize) -> Option<Forked> {
         let child = &self.sequences[i];
+        if child.prompt_logprobs.is_some() {
+            return None;
+        }
         // What is in flight writes to a block that would be shared, so it is left alone until it has landed.
         let is_before = |s: &Sequence| {
             s.id.uid == child.id.uid && s.id.sample < child.id.sample && s.state == State::Running

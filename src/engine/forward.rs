@@ -155,6 +155,14 @@ impl<'m, D: Device> Forward<'m, D> {
         }
     }
 
+    /// Log-probabilities of `ids[i]` in row `rows[i]` of the last step's logits.
+    pub(super) fn logprobs(&mut self, rows: &[u32], ids: &[u32]) -> Result<Vec<f32>, DeviceError> {
+        match &self.workspace {
+            Some(w) => self.device.logprobs(self.model.config.vocab, &w.logits, rows, ids),
+            None => Err(DeviceError::Launch("no step was computed yet".into())),
+        }
+    }
+
     /// A row of the last step's logits.
     pub(super) fn logits(&mut self, row: usize) -> Result<Vec<f32>, DeviceError> {
         match &self.workspace {

@@ -19,15 +19,17 @@ pub mod plan;
 mod prefix;
 mod rows;
 mod scheduler;
+mod scores;
 mod sequence;
 mod state;
+mod stop;
 mod swap;
 
 use std::fmt;
 
 use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
 use crate::record::{
-    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape,
+    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape, TokenScore,
     TrajectoryHasher,
 };
 use crate::schedule::Schedule;
@@ -169,6 +171,18 @@ pub fn check<D: Device>(
                 r.uid, model.config.vocab
             ));
         }
+        if let Some(token) = r.stop_token_ids.iter().find(|t| **t as usize >= model.config.vocab) {
+            return bad(format!(
+                "request {}: stop token {token} is outside the vocabulary of {}",
+                r.uid, model.config.vocab
+            ));
+        }
+        if !r.stop.is_empty() && model.text.is_none() {
+            return bad(format!(
+                "request {} has stop strings, but the model's tokens have no bytes of their own",
+                r.uid
+            ));
+        }
         let positions = lengths.positions;
         if positions > model.positions_max() {
             return bad(format!(
@@ -218,7 +232,9 @@ pub fn execute_with<D: Device>(
         vocab: model.config.vocab,
         positions_max: model.positions_max(),
     };
-    let scheduler = Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    let mut scheduler =
+        Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+    scheduler.text = model.text.clone();
     let mut run = Run::default();
     for (request, lengths) in workload.requests.iter().zip(workload.lengths()) {
         run.outputs.extend(request.sample_ids().map(|id| (id, room_for(lengths.positions))));
@@ -237,6 +253,7 @@ pub fn execute_with<D: Device>(
         block_size: world.block_size,
         hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
+        scores: Vec::new(),
         auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
@@ -264,6 +281,8 @@ struct Engine<'m, D: Device> {
     block_size: u32,
     hasher: TrajectoryHasher,
     capture: Option<Capture>,
+    /// Log-probabilities of the last launch.
+    scores: Vec<(SampleId, TokenScore)>,
     /// `None` if the run is not audited.
     auditor: Option<Auditor>,
     run: Run,
@@ -302,6 +321,7 @@ impl<D: Device> Engine<'_, D> {
         for sequence in &self.scheduler.sequences {
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.tokens = sequence.output().to_vec();
+            output.text.clone_from(&sequence.text);
             if let State::Finished(finish) = sequence.state {
                 output.finish = Some(finish);
             }
@@ -364,6 +384,10 @@ impl<D: Device> Engine<'_, D> {
         // Nobody is left to draw for.
         let draws = if left { Vec::new() } else { self.draws(step) };
         let drawn = self.draw(&draws)?;
+        self.scores.clear();
+        if !left {
+            self.score(step, &drawn)?;
+        }
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
         self.hash_step(step, &layout, padding, &digests);
         Ok((digests, drawn))
@@ -377,6 +401,10 @@ impl<D: Device> Engine<'_, D> {
         drawn: &[Option<u32>],
     ) -> Result<(), EngineError> {
         self.observe(step, digests)?;
+        for (id, score) in self.scores.drain(..) {
+            let output = self.run.outputs.get_mut(&id).expect("one output a sample");
+            output.scores.push(score);
+        }
         self.scheduler.commit(step, drawn);
         self.do_deeds()
     }
@@ -491,6 +519,14 @@ impl<D: Device> Engine<'_, D> {
         self.hasher.tag("logits");
         self.hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
         self.hasher.tag("sites");
+        self.hasher.tag("scores");
+        for (_, score) in &self.scores {
+            let TokenScore { residency: _, position, token, logprob, top } = score;
+            self.hasher.list([*position, *token, *logprob].into_iter());
+            self.hasher
+                .list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
+        }
+        self.hasher.tag("rows");
         for row in digests {
             self.hasher.digests(row.sites.len(), row.sites.iter().copied());
         }

@@ -1,9 +1,12 @@
 //! A model on a device: made or uploaded once, shared by every engine instance.
 
+use std::sync::Arc;
+
 use crate::contract::rope::RopeTable;
 use crate::contract::{Contract, Dtype, MatrixUnit, Mode, VERSION};
 use crate::device::{Device, DeviceError, GpuFacts};
-use crate::weights::{Matrix16, Model, ModelConfig, Recipe, Source, Synthetic};
+use crate::text::Tokenizer;
+use crate::weights::{Matrix16, Model, ModelConfig, Preset, Recipe, Source, Synthetic};
 
 use super::plan::Planner;
 
@@ -24,6 +27,8 @@ pub struct DeviceModel<D: Device> {
     pub(super) config: ModelConfig,
     pub(super) dtype: Dtype,
     pub(super) digest: String,
+    /// Gives the bytes of tokens, where each token has some of its own.
+    pub(super) text: Option<Arc<Tokenizer>>,
     /// Launches in the invariant mode.
     pub(super) planner: Planner,
     /// Hash of the device's contract.
@@ -56,6 +61,12 @@ pub fn contract_of(
         rope_sha256: rope.sha256(),
     };
     (contract, rope)
+}
+
+/// The tokenizer of a preset. Tokens of other vocabularies may be parts of characters that only their neighbours complete.
+fn tokenizer(config: &ModelConfig) -> Option<Arc<Tokenizer>> {
+    let preset = Preset::from_name(&config.name)?;
+    (preset.config() == *config).then(|| Arc::new(Tokenizer::for_preset(preset)))
 }
 
 impl<D: Device> DeviceModel<D> {
@@ -96,6 +107,7 @@ impl<D: Device> DeviceModel<D> {
             })
             .collect::<Result<_, DeviceError>>()?;
         let planner = Planner::new(&config, &Mode::Invariant);
+        let text = tokenizer(&config);
         Ok(DeviceModel {
             config,
             dtype: synthetic.dtype,
@@ -106,6 +118,7 @@ impl<D: Device> DeviceModel<D> {
             head: synthetic.head().map(|r| device.make_matrix(&r)).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            text,
             planner,
             contract_hash: device.contract().hash(),
             device,
@@ -137,6 +150,7 @@ impl<D: Device> DeviceModel<D> {
             })
             .collect::<Result<_, DeviceError>>()?;
         let planner = Planner::new(&model.config, &Mode::Invariant);
+        let text = tokenizer(&model.config);
         Ok(DeviceModel {
             config: model.config.clone(),
             dtype: model.dtype,
@@ -147,6 +161,7 @@ impl<D: Device> DeviceModel<D> {
             head: model.head.as_ref().map(&matrix).transpose()?,
             rope: device.upload_rope(rope)?,
             positions_max: rope.positions,
+            text,
             planner,
             contract_hash: device.contract().hash(),
             device,

@@ -12,6 +12,7 @@ use crate::record::{
     Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
 };
 use crate::schedule::{Act, Mark, PreemptKind, Schedule};
+use crate::text::Tokenizer;
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -58,7 +59,9 @@ pub(super) struct Scheduler {
     token_budget: usize,
     pub(super) prefix_cache: bool,
     pub(super) granules: Granules,
-    eos: Vec<u32>,
+    pub(super) eos: Vec<u32>,
+    /// Gives the bytes of tokens, where the model's have any of their own.
+    pub(super) text: Option<Arc<Tokenizer>>,
     pub(super) sequences: Vec<Sequence>,
     /// Their order of priority, which never changes.
     order: Arc<[usize]>,
@@ -115,6 +118,7 @@ impl Scheduler {
             prefix_cache: world.prefix_cache,
             granules,
             eos: eos.to_vec(),
+            text: None,
             sequences,
             order: order.into(),
             pool: BlockPool::new(world.pool_blocks),
@@ -496,25 +500,16 @@ impl Scheduler {
                 continue;
             }
             let token = *drawn.next().expect("one draw a finished chunk");
-            let sequence = &mut self.sequences[slice.index];
             let finish = match token {
                 None => Some(Finish::Undecided),
-                Some(token) => {
-                    sequence.tokens.push(token);
-                    if self.eos.contains(&token) && !sequence.ignore_eos {
-                        Some(Finish::Eos)
-                    } else if sequence.output().len() == sequence.max_tokens {
-                        Some(Finish::Length)
-                    } else {
-                        None
-                    }
-                }
+                Some(token) => self.take_token(slice.index, token),
             };
             if let Some(finish) = finish {
                 self.release(slice.index);
                 self.sequences[slice.index].state = State::Finished(finish);
                 match finish {
                     Finish::Eos => self.note(slice.index, Event::FinishEos),
+                    Finish::Stop => self.note(slice.index, Event::FinishStop),
                     Finish::Length => self.note(slice.index, Event::FinishLength),
                     // Nothing was drawn: no event of the table. Aborted: not here.
                     Finish::Undecided | Finish::Aborted => {}

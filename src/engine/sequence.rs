@@ -35,6 +35,14 @@ pub(super) struct Sequence {
     pub(super) tokens: Vec<u32>,
     pub(super) max_tokens: usize,
     pub(super) ignore_eos: bool,
+    pub(super) stop_token_ids: Vec<u32>,
+    pub(super) stop: Vec<String>,
+    /// Bytes of the generated text.
+    pub(super) text: Vec<u8>,
+    /// Alternatives listed with the log-probability of each generated token, if it is wanted.
+    pub(super) logprobs: Option<u32>,
+    /// The same of prompt tokens.
+    pub(super) prompt_logprobs: Option<u32>,
     pub(super) sampling: SamplerParams,
     pub(super) key: [u32; 2],
     pub(super) state: State,
@@ -87,6 +95,11 @@ impl Sequence {
             tokens: prompt.to_vec(),
             max_tokens: request.max_tokens as usize,
             ignore_eos: request.ignore_eos,
+            stop_token_ids: request.stop_token_ids.clone(),
+            stop: request.stop.clone(),
+            text: Vec::new(),
+            logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
             sampling: request.sampling,
             key: match request.seed {
                 Some(seed) => seeded_key(seed, id.sample),

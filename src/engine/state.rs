@@ -22,6 +22,7 @@ impl Scheduler {
                 State::Finished(Finish::Undecided) => 5,
                 State::Finished(Finish::Aborted) => 6,
                 State::Swapped => 7,
+                State::Finished(Finish::Stop) => 8,
             };
             let numbers = [
                 sequence.id.uid,
@@ -48,6 +49,7 @@ impl Scheduler {
             hasher.list(sequence.slots.iter().copied());
             hasher.list(sequence.evicted.iter().map(|j| *j as u64));
             hasher.list(sequence.tokens.iter().copied());
+            hasher.list(sequence.text.iter().copied());
         }
         self.pool.hash_into(hasher);
         hasher.tag("swap");

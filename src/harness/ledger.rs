@@ -28,7 +28,7 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests, {} log-probabilities",
             r.relation.id,
             r.cases,
             r.held,
@@ -37,7 +37,8 @@ pub fn table(report: &Report) -> String {
             r.missed.len(),
             r.compared.positions,
             r.compared.kv,
-            r.compared.sites
+            r.compared.sites,
+            r.compared.scores
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");

@@ -26,6 +26,48 @@ pub const DEVICE: &str = "LOCKSTEP_DEVICE";
 /// Environment variable that makes a missing GPU a failure.
 pub const REQUIRE_GPU: &str = "LOCKSTEP_REQUIRE_GPU";
 
+/// What the names of Lockstep's environment variables begin with.
+const PREFIX: &str = "LOCKSTEP_";
+/// The rest of the names that something reads.
+const KNOWN: [&str; 13] = [
+    "CUBIN_CACHE",
+    "CUDA_WAIT",
+    "DATA",
+    "DEVICE",
+    "NVRTC",
+    "REGRESSIONS",
+    "REPEAT_CASE",
+    "REQUIRE_GPU",
+    "REV",
+    "RUSTC",
+    "SELFTEST",
+    "SELFTEST_FOLDER",
+    "SMOLLM2",
+];
+/// The test of devices against each other has variables of its own.
+const X1: &str = "X1_";
+
+/// Refuses variables that nobody reads: a misspelt one must not be ignored in silence. The error is one line.
+pub fn check_environment() -> Result<(), String> {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    match unknown(names) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "unknown environment variable {name}, expected {PREFIX} and one of {}",
+            KNOWN.join(", ")
+        )),
+    }
+}
+
+/// The first name, in their order, that is ours and read by nobody.
+fn unknown(names: impl Iterator<Item = String>) -> Option<String> {
+    let is_unknown = |name: &String| {
+        let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+        !KNOWN.contains(&rest) && !rest.starts_with(X1)
+    };
+    names.filter(is_unknown).min()
+}
+
 /// A GPU ready to run on; nothing can be one in a build without the feature `cuda`.
 #[cfg(feature = "cuda")]
 pub type Gpu = Arc<cuda::Context>;
@@ -51,8 +93,9 @@ impl Choice {
         }
     }
 
-    /// The choice of `LOCKSTEP_DEVICE`.
+    /// The choice of `LOCKSTEP_DEVICE`; an error too if another of our variables is [unknown](check_environment).
     pub fn from_env() -> Result<Choice, String> {
+        check_environment()?;
         match std::env::var(DEVICE) {
             Ok(text) => Choice::parse(&text).map_err(|why| format!("{DEVICE}: {why}")),
             Err(_) => Ok(Choice::Auto),
@@ -100,6 +143,16 @@ fn open(_: usize) -> Result<Gpu, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_named() {
+        let found = |names: &[&str]| unknown(names.iter().map(|n| (*n).to_owned()));
+        assert_eq!(found(&["PATH", "LOCKSTEP_DEVICE", "LOCKSTEP_X1_ROWS", "XLOCKSTEP_A"]), None);
+        assert_eq!(found(&["LOCKSTEP_DEVICES"]), Some("LOCKSTEP_DEVICES".into()));
+        assert_eq!(found(&["LOCKSTEP_"]), Some("LOCKSTEP_".into()));
+        let two = ["LOCKSTEP_device", "LOCKSTEP_A", "LOCKSTEP_REV"];
+        assert_eq!(found(&two), Some("LOCKSTEP_A".into()));
+    }
 
     #[test]
     fn choices_are_parsed_and_others_refused() {

@@ -223,6 +223,7 @@ impl Tally {
                     tally.compared.positions += compared.positions;
                     tally.compared.kv += compared.kv;
                     tally.compared.sites += compared.sites;
+                    tally.compared.scores += compared.scores;
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,

@@ -26,6 +26,8 @@ pub enum Finish {
     Eos,
     /// `max_tokens` tokens were generated.
     Length,
+    /// A stop token was drawn, or a stop string came to its end.
+    Stop,
     /// A logit was not finite, so nothing may be drawn from it.
     Undecided,
     /// The schedule ended it.
@@ -81,6 +83,21 @@ pub struct KvBits {
     pub layers: Vec<KvDigest>,
 }
 
+/// The log-probability of a token, each time that the row before it was computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenScore {
+    /// Residency in which the row was computed, from 1.
+    pub residency: u32,
+    /// Position of the token.
+    pub position: u32,
+    /// The token.
+    pub token: u32,
+    /// Bits of its f32 log-probability; every NaN as 0x7fffffff.
+    pub logprob: u32,
+    /// The best tokens, best first, with the bits of theirs.
+    pub top: Vec<(u32, u32)>,
+}
+
 /// A logits row asked for by a [`Capture`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedRow {
@@ -104,8 +121,12 @@ pub struct Capture {
 pub struct Output {
     /// Generated tokens.
     pub tokens: Vec<u32>,
+    /// Bytes of the generated text, up to a stop string; empty for a model whose tokens have no bytes of their own.
+    pub text: Vec<u8>,
     /// Why it stopped; `None` if it never did.
     pub finish: Option<Finish>,
+    /// Log-probabilities that were asked for, in the order of computation.
+    pub scores: Vec<TokenScore>,
     /// Logits at every computed position, in the order of computation.
     pub positions: Vec<PositionBits>,
     /// K and V, cached positions included.

@@ -122,10 +122,20 @@ pub enum Sentinel {
     LandedAfterLeaving,
     /// A block that had been in use was filled with NaN.
     Poisoned,
+    /// A stop token ended an output.
+    StopToken,
+    /// A stop string ended an output.
+    StopString,
+    /// The same, and it had begun in an earlier token than the last.
+    StopAcrossTokens,
+    /// A generated token was scored.
+    ScoredOutput,
+    /// A prompt token was scored.
+    ScoredPrompt,
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 57] = {
+pub const SENTINELS: [(Sentinel, &str); 62] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -185,6 +195,11 @@ pub const SENTINELS: [(Sentinel, &str); 57] = {
         (LandedLate, "landed_late"),
         (LandedAfterLeaving, "landed_after_leaving"),
         (Poisoned, "poisoned"),
+        (StopToken, "stop_token"),
+        (StopString, "stop_string"),
+        (StopAcrossTokens, "stop_across_tokens"),
+        (ScoredOutput, "scored_output"),
+        (ScoredPrompt, "scored_prompt"),
     ]
 };
 

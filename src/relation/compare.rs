@@ -9,7 +9,7 @@ use crate::record::sites::Site;
 use crate::record::{Finish, KvBits, KvMoment, Output};
 use crate::workload::SampleId;
 
-use super::Compared;
+use super::{Compared, scores};
 
 /// What can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum Observable {
     Sites,
     /// Generated tokens or the finish reason.
     Tokens,
+    /// Log-probabilities of tokens.
+    Logprobs,
     /// Whose K and V were attached.
     Writers,
     /// State of the engine at a step boundary.
@@ -41,6 +43,7 @@ impl Observable {
             Observable::Kv => "kv",
             Observable::Sites => "layer digests",
             Observable::Tokens => "tokens",
+            Observable::Logprobs => "log-probabilities",
             Observable::Writers => "writers",
             Observable::Trajectory => "trajectory",
             Observable::Coverage => "coverage",
@@ -139,6 +142,8 @@ pub struct Known {
     pub kv: bool,
     /// Whether the subject reports layer digests of computed positions.
     pub sites: bool,
+    /// Tokens whose log-probabilities the whole output has.
+    pub scores: usize,
     /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
     pub aborted: bool,
 }
@@ -155,6 +160,7 @@ pub fn outputs(
     let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
     compare_kv(id, got, canonical, &mut compared, &mut differences);
     compare_tokens(id, got, canonical, known.aborted, &mut differences);
+    scores::compare(id, got, canonical, &mut compared, &mut differences);
     // No difference, but less seen than there was to see: the comparer was blind.
     if differences.is_empty()
         && let Some(detail) = blindness(got, canonical, compared, known)
@@ -193,6 +199,9 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
             "compared layer digests of {} of {} computed positions",
             compared.sites, got.rows_computed
         ));
+    }
+    if let Some(why) = scores::blindness(got, canonical, known) {
+        return Some(why);
     }
     let due = (got.rows_computed, got.kv_due);
     if due != (compared.positions, compared.kv) {
@@ -236,10 +245,15 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
     None
 }
 
-type Differences = BTreeMap<Observable, (Place, String)>;
+pub(super) type Differences = BTreeMap<Observable, (Place, String)>;
 
 /// Keeps the difference at the smallest position; of several there, the one computed first.
-fn note_first(differences: &mut Differences, what: Observable, place: Place, detail: String) {
+pub(super) fn note_first(
+    differences: &mut Differences,
+    what: Observable,
+    place: Place,
+    detail: String,
+) {
     match differences.get(&what) {
         Some((earlier, _)) if earlier.position <= place.position => {}
         _ => {
@@ -249,14 +263,14 @@ fn note_first(differences: &mut Differences, what: Observable, place: Place, det
 }
 
 /// What was observed at each position, the last of several.
-enum ByPosition<'o, T> {
+pub(super) enum ByPosition<'o, T> {
     /// Entry i is position i, as in an execution that computes everything once.
     Dense(&'o [T]),
     Sparse(BTreeMap<u32, &'o T>),
 }
 
 impl<'o, T> ByPosition<'o, T> {
-    fn new(all: &'o [T], position: impl Fn(&T) -> u32) -> ByPosition<'o, T> {
+    pub(super) fn new(all: &'o [T], position: impl Fn(&T) -> u32) -> ByPosition<'o, T> {
         if all.iter().zip(0..).all(|(x, i)| position(x) == i) {
             ByPosition::Dense(all)
         } else {
@@ -264,7 +278,7 @@ impl<'o, T> ByPosition<'o, T> {
         }
     }
 
-    fn get(&self, position: u32) -> Option<&'o T> {
+    pub(super) fn get(&self, position: u32) -> Option<&'o T> {
         match self {
             ByPosition::Dense(all) => all.get(position as usize),
             ByPosition::Sparse(all) => all.get(&position).copied(),
@@ -273,7 +287,7 @@ impl<'o, T> ByPosition<'o, T> {
 }
 
 /// Positions in order, each once.
-fn distinct(positions: impl Iterator<Item = u32>) -> Vec<u32> {
+pub(super) fn distinct(positions: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = positions.collect();
     all.sort_unstable();
     all.dedup();
@@ -355,6 +369,16 @@ fn compare_kv(
     }
 }
 
+/// Whether the text is the canonical one, or a beginning of it if the sample was aborted.
+fn is_text(got: &Output, canonical: &Output, aborted: bool) -> bool {
+    // A text that goes on may have more than one that a stop string ended.
+    let beginning = || {
+        let shared = got.text.len().min(canonical.text.len());
+        got.text[..shared] == canonical.text[..shared]
+    };
+    got.text == canonical.text || aborted && beginning()
+}
+
 fn compare_tokens(
     id: SampleId,
     got: &Output,
@@ -377,6 +401,10 @@ fn compare_tokens(
             canonical.tokens.get(common)
         );
         differences.insert(Observable::Tokens, (place(None), detail));
+    } else if !is_text(got, canonical, aborted) {
+        let text = |output: &Output| String::from_utf8_lossy(&output.text).into_owned();
+        let detail = format!("text {:?}, canonical {:?}", text(got), text(canonical));
+        differences.insert(Observable::Tokens, (place(None), detail));
     } else if got.finish != finish {
         let detail = format!("finished as {:?}, expected {finish:?}", got.finish);
         differences.insert(Observable::Tokens, (place(None), detail));
@@ -386,11 +414,11 @@ fn compare_tokens(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{KvDigest, PositionBits};
+    use crate::record::{KvDigest, PositionBits, TokenScore};
 
     const ID: SampleId = SampleId { uid: 1, sample: 0 };
-    const WHOLE: Known = Known { kv: true, sites: true, aborted: false };
-    const BLIND: Known = Known { kv: false, sites: false, aborted: false };
+    const WHOLE: Known = Known { kv: true, sites: true, scores: 0, aborted: false };
+    const BLIND: Known = Known { kv: false, sites: false, scores: 0, aborted: false };
 
     fn output(positions: u32, layers: usize) -> Output {
         let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
@@ -422,7 +450,7 @@ mod tests {
     #[test]
     fn equal_outputs_are_compared_at_every_position() {
         let compared = outputs(ID, &output(7, 2), &output(7, 2), WHOLE).unwrap();
-        assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7 });
+        assert_eq!(compared, Compared { positions: 7, kv: 7, sites: 7, ..Compared::default() });
     }
 
     /// Plants a one-bit change at each position, and at each position and layer, and wants each one named.
@@ -518,6 +546,72 @@ mod tests {
         );
     }
 
+    fn scored(tokens: std::ops::Range<u32>) -> Output {
+        let score = |position| TokenScore {
+            residency: 1,
+            position,
+            token: 5,
+            logprob: 0xbf80_0000 + position,
+            top: vec![(5, 0xbf80_0000 + position), (9, 0xc000_0000)],
+        };
+        Output { scores: tokens.map(score).collect(), text: b"ab".to_vec(), ..output(7, 2) }
+    }
+
+    /// Plants one wrong bit, one wrong alternative, one missing and one stray token, each alone.
+    #[test]
+    fn log_probabilities_are_compared_token_by_token() {
+        let canonical = scored(5..8);
+        let known = Known { scores: 3, ..WHOLE };
+        assert_eq!(outputs(ID, &canonical, &canonical, known).unwrap().scores, 3);
+        let found = |got: &Output| outputs(ID, got, &canonical, known).unwrap_err();
+        for at in 0..3 {
+            let mut got = canonical.clone();
+            got.scores[at].logprob ^= 1;
+            let divergence = found(&got);
+            assert_eq!(divergence.observable, Observable::Logprobs);
+            assert_eq!(divergence.place.position, Some(5 + at as u32));
+            let mut got = canonical.clone();
+            got.scores[at].top[1].0 += 1;
+            assert_eq!(found(&got).observable, Observable::Logprobs);
+            let mut got = canonical.clone();
+            got.scores.remove(at);
+            assert_eq!(found(&got).observable, Observable::Coverage);
+        }
+        let mut twice = canonical.clone();
+        twice.scores.push(TokenScore { residency: 2, ..canonical.scores[1].clone() });
+        assert_eq!(outputs(ID, &twice, &canonical, known).unwrap().scores, 4);
+        twice.scores[3].logprob ^= 1 << 31;
+        assert_eq!(found(&twice).place.residency, Some(2));
+        let stray = scored(5..9);
+        assert_eq!(found(&stray).observable, Observable::Coverage);
+        // Both sides short of what was asked for: nothing is shown.
+        let short = scored(5..7);
+        assert_eq!(
+            outputs(ID, &short, &short, known).unwrap_err().observable,
+            Observable::Coverage
+        );
+        let ended = Known { aborted: true, ..known };
+        let mut aborted = scored(5..7);
+        aborted.finish = Some(Finish::Aborted);
+        assert_eq!(outputs(ID, &aborted, &canonical, ended).unwrap().scores, 2);
+    }
+
+    #[test]
+    fn the_text_is_compared_too() {
+        let canonical = scored(0..0);
+        let found = |text: &[u8], aborted| {
+            let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
+            let got = Output { text: text.to_vec(), finish, ..canonical.clone() };
+            outputs(ID, &got, &canonical, Known { aborted, ..WHOLE }).err().map(|d| d.observable)
+        };
+        assert_eq!(found(b"ab", false), None);
+        for text in [&b"a"[..], b"abc", b"aX", b""] {
+            assert_eq!(found(text, false), Some(Observable::Tokens));
+        }
+        assert_eq!(found(b"a", true), None);
+        assert_eq!(found(b"X", true), Some(Observable::Tokens));
+    }
+
     /// 3 positions and 2 tokens: a prompt of 2, so the first token drawn is computed at position 2.
     #[test]
     fn a_token_drawn_otherwise_from_equal_logits_is_named_before_what_follows_from_it() {
@@ -554,12 +648,12 @@ mod tests {
     #[test]
     fn what_an_aborted_sample_did_is_a_part_of_its_canonical_output() {
         let canonical = output(7, 2);
-        let ended = Known { kv: true, sites: true, aborted: true };
+        let ended = Known { kv: true, sites: true, scores: 0, aborted: true };
         let mut got = output(4, 2);
         got.finish = Some(Finish::Aborted);
         got.tokens.clear();
         let compared = outputs(ID, &got, &canonical, ended).unwrap();
-        assert_eq!(compared, Compared { positions: 4, kv: 4, sites: 4 });
+        assert_eq!(compared, Compared { positions: 4, kv: 4, sites: 4, ..Compared::default() });
         let found =
             |got: &Output, known| outputs(ID, got, &canonical, known).unwrap_err().observable;
         assert_eq!(found(&got, WHOLE), Observable::Tokens, "nobody aborted it");

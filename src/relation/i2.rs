@@ -161,17 +161,19 @@ pub(super) fn equal_to_canonical(
     if ids.is_empty() {
         return Ok(Judgement::Inapplicable(inapplicable));
     }
-    let &Capabilities { kv, sites, .. } = executions.capabilities();
+    let &Capabilities { kv, sites, logprobs, .. } = executions.capabilities();
     let mut total = Compared::default();
     let mut undecided = false;
     let aborted = fired(executions, ActKind::Abort);
     for &id in ids {
+        let request = executions.case().workload.get(id.uid).filter(|_| logprobs).cloned();
         let (run, canonical) = executions.with_canonical(id)?;
         let (Some(got), Some(expected)) = (run.outputs.get(&id), canonical.outputs.get(&id)) else {
             let detail = format!("the engine reported no output for {id}");
             return Ok(Judgement::Broken(Box::new(compare::crash(detail))));
         };
-        let known = Known { kv, sites, aborted: aborted.contains(&id) };
+        let due = request.map_or(0, |r| r.scores_due(expected.tokens.len()));
+        let known = Known { kv, sites, scores: due, aborted: aborted.contains(&id) };
         match compare::outputs(id, got, expected, known) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
@@ -179,6 +181,7 @@ pub(super) fn equal_to_canonical(
                 total.positions += compared.positions;
                 total.kv += compared.kv;
                 total.sites += compared.sites;
+                total.scores += compared.scores;
             }
             Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
         }

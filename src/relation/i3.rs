@@ -56,6 +56,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             .flat_map(|o| &o.positions)
             .filter(|p| !p.sites.is_empty())
             .count() as u64,
+        scores: run.outputs.values().map(|o| o.scores.len() as u64).sum(),
     }))
 }
 

@@ -9,6 +9,7 @@ pub mod executions;
 mod i1;
 mod i2;
 mod i3;
+mod scores;
 pub mod x1;
 
 use crate::record::Sentinel;
@@ -38,6 +39,8 @@ pub struct Compared {
     pub kv: u64,
     /// Computed positions whose layer digests were compared.
     pub sites: u64,
+    /// Log-probabilities that were compared.
+    pub scores: u64,
 }
 
 /// A campaign-wide minimum, due from [`SPREAD_CASES_MIN`] cases on.

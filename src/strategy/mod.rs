@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod output;
 mod pressure;
 pub mod reduce;
 mod schedule;
@@ -107,15 +108,18 @@ impl Strategy for Cases {
 }
 
 /// Features of the first cases of a campaign.
-const DIRECTED: [&[Feature]; 6] = {
+const DIRECTED: [&[Feature]; 9] = {
     use Feature::*;
     [
         &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
-        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison],
+        &[Cut, Preempt, Siblings, Sampled, Stall, Hold, Swap, Abort, Bucket, Evict, Poison, Scored],
         &[Shared, Arrive, Hit, Cut, Namespace, Follow, Land],
         &[Tight, Preempt, Cut, Sampled, Swap],
         &[Pressure, Rank, Poison],
         &[Evict, Land, Preempt, Cut, Poison],
+        &[Samples, Abort, Sampled, Cut, Poison],
+        &[Swap, Abort, Cut, Sampled],
+        &[Samples, Swap, Abort, Sampled, Poison],
     ]
 };
 

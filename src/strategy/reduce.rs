@@ -1,6 +1,6 @@
 //! Single reductions of a case: what "smaller by one step" means.
 //!
-//! A reduction deletes an intent, a request with its intents, lowers one number, or makes one part of the world
+//! A reduction deletes an intent, makes two cuts one, a request with its intents, lowers one number, or makes one part of the world
 //! ordinary. A case is 1-minimal if none of its single reductions still fails.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,12 @@ pub enum Field {
     Sampling(usize),
     /// 1 while the request at this index has a seed.
     Seed(usize),
+    /// Stop tokens and strings of the request at this index; the last ones are left out.
+    Stops(usize),
+    /// Alternatives listed with each log-probability of the request at this index, and one; 0 without any.
+    Logprobs(usize),
+    /// The same of prompt tokens.
+    PromptLogprobs(usize),
     /// Samples of the request at this index; the last ones are left out.
     Samples(usize),
     /// The same; the first ones are left out.
@@ -62,6 +68,32 @@ pub enum Field {
     RunSeed,
 }
 
+/// Pairs of cuts of one sequence in one residency, one right after the other in the schedule.
+pub fn merges(case: &Case) -> Vec<(usize, usize)> {
+    let intents = &case.schedule.intents;
+    let place = |i: usize| match (intents[i].act, intents[i].mark) {
+        (Act::Cut { .. }, Mark::Computed { residency, .. }) => Some((intents[i].id(), residency)),
+        _ => None,
+    };
+    let next = |i: usize| {
+        let here = place(i)?;
+        (i + 1..intents.len()).find(|j| place(*j) == Some(here)).map(|j| (i, j))
+    };
+    (0..intents.len()).filter_map(next).collect()
+}
+
+/// The case with two cuts made one, as long as both together, at the mark of the first.
+pub fn merged(case: &Case, (first, second): (usize, usize)) -> Case {
+    let mut case = case.clone();
+    let removed = case.schedule.intents.remove(first);
+    let kept = &mut case.schedule.intents[second - 1];
+    kept.mark = removed.mark;
+    if let (Act::Cut { tokens }, Act::Cut { tokens: more }) = (&mut kept.act, removed.act) {
+        *tokens = tokens.saturating_add(more);
+    }
+    case
+}
+
 /// All fields of a case.
 pub fn fields(case: &Case) -> Vec<Field> {
     let mut fields = Vec::new();
@@ -71,6 +103,9 @@ pub fn fields(case: &Case) -> Vec<Field> {
             Field::MaxTokens(i),
             Field::Sampling(i),
             Field::Seed(i),
+            Field::Stops(i),
+            Field::Logprobs(i),
+            Field::PromptLogprobs(i),
             Field::Upto(i),
             Field::Samples(i),
             Field::LeadingSamples(i),
@@ -110,6 +145,9 @@ pub fn value(case: &Case, field: Field) -> (u64, u64) {
         Field::MaxTokens(i) => (request(i).max_tokens.into(), 1),
         Field::Sampling(i) => (u64::from(request(i).sampling != SamplerParams::default()), 0),
         Field::Seed(i) => (request(i).seed.is_some().into(), 0),
+        Field::Stops(i) => ((request(i).stop_token_ids.len() + request(i).stop.len()) as u64, 0),
+        Field::Logprobs(i) => (request(i).logprobs.map_or(0, |n| u64::from(n) + 1), 0),
+        Field::PromptLogprobs(i) => (request(i).prompt_logprobs.map_or(0, |n| u64::from(n) + 1), 0),
         Field::Mark(i) => match intent(i).mark {
             Mark::Start => (0, 0),
             Mark::Offer { n } => (n.into(), 1),
@@ -176,6 +214,16 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
         Field::MaxTokens(i) => case.workload.requests[i].max_tokens = to as u32,
         Field::Sampling(i) => case.workload.requests[i].sampling = SamplerParams::default(),
         Field::Seed(i) => case.workload.requests[i].seed = None,
+        Field::Stops(i) => {
+            let request = &mut case.workload.requests[i];
+            let tokens = request.stop_token_ids.len();
+            request.stop.truncate((to as usize).saturating_sub(tokens));
+            request.stop_token_ids.truncate(to as usize);
+        }
+        Field::Logprobs(i) => case.workload.requests[i].logprobs = (to as u32).checked_sub(1),
+        Field::PromptLogprobs(i) => {
+            case.workload.requests[i].prompt_logprobs = (to as u32).checked_sub(1);
+        }
         Field::Mark(i) => match &mut case.schedule.intents[i].mark {
             Mark::Start => {}
             Mark::Offer { n } => *n = to as u32,
@@ -278,6 +326,7 @@ pub fn singles(case: &Case, frozen: &Frozen) -> Vec<Case> {
     out.extend((0..case.schedule.intents.len()).map(|i| without_intents(case, i, i + 1)));
     let requests = 0..case.workload.requests.len();
     out.extend(requests.filter_map(|i| without_requests(case, i, i + 1, frozen)));
+    out.extend(merges(case).into_iter().map(|pair| merged(case, pair)));
     out.extend(tokens(case).into_iter().map(|place| with_zeros(case, &[place])));
     for field in fields(case) {
         let (value, floor) = value(case, field);

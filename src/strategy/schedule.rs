@@ -212,11 +212,18 @@ impl Course<'_, '_> {
         loop {
             let first_cut = self.cuts(residency, from, known);
             self.linger(place, residency, from, last, alone || residency > 1);
-            let again = residency == first || self.draw.percent(40);
+            let swaps = self.level(Feature::Swap) > 0;
+            let again = residency == first || self.draw.percent(if swaps { 60 } else { 40 });
             let leaves = self.level(Feature::Preempt).max(self.level(Feature::Swap));
-            let percent = leaves / if self.tight || self.is_forked_from() { 4 } else { 2 };
+            let percent = match self.doomed && swaps && !self.tight {
+                // So that some are aborted while they are swapped.
+                true => 80,
+                false => leaves / if self.tight || self.is_forked_from() { 4 } else { 2 },
+            };
             let stays = residency > 3 || !again || !can_leave || !self.draw.percent(percent);
-            if self.doomed && (stays || self.tight || self.draw.percent(50)) {
+            if self.doomed
+                && (stays || self.tight || self.draw.percent(if swaps { 25 } else { 50 }))
+            {
                 self.launches(residency, from, known, last);
                 self.abort(residency, from, first_cut, last);
                 break;
@@ -244,9 +251,17 @@ impl Course<'_, '_> {
             } else {
                 // What is cached of its own blocks comes back as a hit, unless the schedule refuses it.
                 let hit = if self.world.prefix_cache { tokens / block } else { 0 };
-                // A block that others have too may be in use.
-                let kept = self.plan.shared.div_ceil(block);
-                block * if self.tight { hit } else { self.thin_out(hit, kept) }
+                let forks = matches!(self.kin, Kin::Sibling { forks: true, .. });
+                if forks && self.draw.percent(20) {
+                    self.push(Mark::Offer { n: self.offers }, Act::Fork);
+                    self.plan.prompt_len - 1
+                } else if self.tight {
+                    hit * block
+                } else {
+                    // A block that others have too may be in use.
+                    let kept = self.plan.shared.div_ceil(block);
+                    self.thin_out(hit, kept) * block
+                }
             };
             self.place(from, known.max(tokens + 1));
             residency += 1;

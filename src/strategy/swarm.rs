@@ -57,10 +57,14 @@ pub enum Feature {
     Pressure,
     /// Memory that nobody may read is full of NaN.
     Poison,
+    /// Stop tokens and stop strings.
+    Stops,
+    /// Log-probabilities of generated and of prompt tokens.
+    Scored,
 }
 
 /// All features with the names that reports show.
-pub const FEATURES: [(Feature, &str); 25] = {
+pub const FEATURES: [(Feature, &str); 27] = {
     use Feature::*;
     [
         (Cut, "cut"),
@@ -88,6 +92,8 @@ pub const FEATURES: [(Feature, &str); 25] = {
         (Land, "land"),
         (Pressure, "pressure"),
         (Poison, "poison"),
+        (Stops, "stops"),
+        (Scored, "scored"),
     ]
 };
 
@@ -150,6 +156,8 @@ impl Swarm {
         rare(&mut levels[Feature::Bucket as usize], draw.percent(50));
         rare(&mut levels[Feature::Pressure as usize], draw.percent(35));
         rare(&mut levels[Feature::Poison as usize], draw.percent(60));
+        rare(&mut levels[Feature::Stops as usize], draw.percent(40));
+        rare(&mut levels[Feature::Scored as usize], draw.percent(40));
         Swarm(levels)
     }
 

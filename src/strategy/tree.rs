@@ -36,6 +36,7 @@ pub struct CaseTree {
 enum Pass {
     Intents(Blocks),
     Requests(Blocks),
+    Merges(Blocks),
     Tokens(Blocks),
     Fields(Lowering),
     Done,
@@ -129,7 +130,10 @@ impl CaseTree {
     /// Moves the cursor past the candidate that just failed (`adopted`) or passed.
     fn settle(&mut self, adopted: bool) {
         match &mut self.pass {
-            Pass::Intents(blocks) | Pass::Requests(blocks) | Pass::Tokens(blocks) => {
+            Pass::Intents(blocks)
+            | Pass::Requests(blocks)
+            | Pass::Merges(blocks)
+            | Pass::Tokens(blocks) => {
                 blocks.advance();
             }
             Pass::Fields(lowering) => {
@@ -174,6 +178,11 @@ impl CaseTree {
                 }
                 blocks.advance();
             },
+            Pass::Merges(blocks) => {
+                let pairs = reduce::merges(best);
+                let (from, _) = blocks.block(pairs.len())?;
+                Some(reduce::merged(best, pairs[from]))
+            }
             Pass::Tokens(blocks) => {
                 let places = reduce::tokens(best);
                 let (from, to) = blocks.block(places.len())?;
@@ -202,7 +211,8 @@ impl CaseTree {
         let best = &self.best;
         self.pass = match self.pass {
             Pass::Intents(_) => Pass::Requests(Blocks::new(best.workload.requests.len())),
-            Pass::Requests(_) => Pass::Tokens(Blocks::new(reduce::tokens(best).len())),
+            Pass::Requests(_) => Pass::Merges(Blocks { size: 1, end: reduce::merges(best).len() }),
+            Pass::Merges(_) => Pass::Tokens(Blocks::new(reduce::tokens(best).len())),
             Pass::Tokens(_) => Pass::Fields(Lowering::new(best)),
             Pass::Fields(_) if self.changed => {
                 self.changed = false;

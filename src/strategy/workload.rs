@@ -7,6 +7,7 @@ use crate::world::World;
 
 use super::Space;
 use super::draw::Draw;
+use super::output;
 use super::swarm::{Feature, Swarm};
 
 /// A generated request, and what the schedule generator needs to know of it.
@@ -103,6 +104,7 @@ pub(super) fn requests(
         if !crowd {
             samples(draw, space, swarm, &mut plan);
         }
+        output::draw(draw, space, swarm, &mut plan);
         planned.push(plan);
     }
     planned

@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub kv: bool,
     /// Whether it reports layer digests: of each operator's f32 results before they are rounded, at every computed position.
     pub sites: bool,
+    /// Whether it reports the log-probabilities that requests ask for.
+    pub logprobs: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
@@ -46,6 +48,7 @@ impl Capabilities {
             logits: true,
             kv: true,
             sites: true,
+            logprobs: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),

@@ -39,17 +39,19 @@ pub(super) fn encode(text: &str) -> Vec<u32> {
     ids
 }
 
-pub(super) fn decode(ids: &[u32]) -> String {
-    let mut bytes = Vec::with_capacity(ids.len());
-    for &id in ids {
-        match u8::try_from(id) {
-            Ok(byte) => bytes.push(byte),
-            Err(_) => {
-                let special = SPECIALS.get((id - BYTE_TOKENS) as usize);
-                bytes.extend(special.into_iter().flat_map(|s| s.bytes()));
-            }
+/// Bytes of one id.
+pub(super) fn of(id: u32) -> Vec<u8> {
+    match u8::try_from(id) {
+        Ok(byte) => vec![byte],
+        Err(_) => {
+            let special = SPECIALS.get((id - BYTE_TOKENS) as usize);
+            special.map(|s| s.as_bytes().to_vec()).unwrap_or_default()
         }
     }
+}
+
+pub(super) fn decode(ids: &[u32]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| of(*id)).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -65,6 +65,15 @@ impl Tokenizer {
         }
     }
 
+    /// Bytes of an id's text as [`Tokenizer::decode`] writes it, or none where an id's text depends on its neighbours.
+    pub fn bytes(&self, id: u32) -> Vec<u8> {
+        match &self.0 {
+            Kind::Bytes => bytes::of(id),
+            #[cfg(feature = "cli")]
+            Kind::Hf(_) => Vec::new(),
+        }
+    }
+
     /// Text of ids, specials written out. Bytes that are not UTF-8 become U+FFFD, ids outside the vocabulary
     /// nothing.
     pub fn decode(&self, ids: &[u32]) -> String {

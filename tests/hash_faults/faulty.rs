@@ -1,5 +1,6 @@
 //! The hash device with one fault of state in it, of the kinds that engines had.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use lockstep::contract::Contract;
@@ -40,6 +41,8 @@ pub(crate) enum Fault {
     DrawsFromAnotherRow,
     /// The random number of a draw past row 0 is that of the next position.
     DrawsOtherPosition,
+    /// A log-probability in a step with several is read from the row before.
+    ScoreOfAnotherRow,
     /// The residual of a step of 5 to 8 rows is not added.
     ResidualLost,
     /// The activation of a step of 9 rows or more is left as it was.
@@ -49,7 +52,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 16] = [
+    #[allow(dead_code, reason = "tests/planted lists its own")]
+    pub(crate) const ALL: [Fault; 17] = [
         Fault::BlocksSwapped,
         Fault::BlockOfANeighbour,
         Fault::WriteLost,
@@ -63,6 +67,7 @@ impl Fault {
         Fault::TokenOfTheRowBefore,
         Fault::DrawsFromAnotherRow,
         Fault::DrawsOtherPosition,
+        Fault::ScoreOfAnotherRow,
         Fault::ResidualLost,
         Fault::ActivationSkipped,
         Fault::NormSkipped,
@@ -117,6 +122,9 @@ impl Device for Faulty {
     }
     fn watch(&mut self, on: bool) {
         self.inner.watch(on);
+    }
+    fn keep(&mut self, entries: &BTreeSet<usize>) {
+        self.inner.keep(entries);
     }
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
         self.inner.take_log()
@@ -368,7 +376,12 @@ impl Device for Faulty {
         rows: &[u32],
         ids: &[u32],
     ) -> Result<Vec<f32>, DeviceError> {
-        self.inner.logprobs(vocab, logits, rows, ids)
+        let mut rows = rows.to_vec();
+        if self.has(Fault::ScoreOfAnotherRow) && rows.windows(2).any(|w| w[0] != w[1]) {
+            let last = rows.len() - 1;
+            rows[last] = rows[0];
+        }
+        self.inner.logprobs(vocab, logits, &rows, ids)
     }
 
     fn sample(

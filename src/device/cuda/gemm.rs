@@ -98,7 +98,7 @@ impl Cuda {
     ) -> Result<(), DeviceError> {
         match out {
             GemmOutput::Round(_) => self.log_tap(tap),
-            GemmOutput::Residual(h) => self.log_rows(m, n, h.arg()),
+            GemmOutput::Residual(h) => self.log_rows(m, n, h),
             GemmOutput::Store(_) => Ok(()),
         }
     }

@@ -3,6 +3,8 @@
 //! An operator that rounds writes its f32 results to a tap as well; a digest kernel then leaves one digest a row in a
 //! buffer that is read back when the log is taken, once for many operators.
 
+use std::collections::BTreeSet;
+
 use super::compile::Source;
 use super::context::{Arg, Buffer, NULL, Shape};
 use super::{Cuda, DeviceError, LoggedRows};
@@ -14,6 +16,11 @@ const CHUNK: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Log {
     on: bool,
+    kept: BTreeSet<usize>,
+    /// Values of kept entries, in order; read back at once.
+    values: Vec<Vec<f32>>,
+    /// Entries so far.
+    entries: usize,
     /// Where the next operator leaves its f32 results.
     tap: Option<Buffer<f32>>,
     chunks: Vec<Chunk>,
@@ -32,13 +39,15 @@ struct Chunk {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tap {
     at: Arg,
+    /// First element in the tap's buffer.
+    first: usize,
     rows: usize,
     width: usize,
 }
 
 impl Tap {
     /// Nowhere.
-    pub(super) const NONE: Tap = Tap { at: NULL, rows: 0, width: 0 };
+    pub(super) const NONE: Tap = Tap { at: NULL, first: 0, rows: 0, width: 0 };
 
     /// The tap as a kernel argument: null, if nothing is to be left.
     pub(super) fn arg(&self) -> Arg {
@@ -50,6 +59,11 @@ impl Cuda {
     /// See [`crate::device::Device::watch`].
     pub(super) fn switch_log(&mut self, on: bool) {
         self.log.on = on;
+    }
+
+    /// See [`crate::device::Device::keep`].
+    pub(super) fn keep_entries(&mut self, entries: &BTreeSet<usize>) {
+        self.log.kept = entries.clone();
     }
 
     /// A tap for `rows` rows of `width`; nowhere while the log is off.
@@ -72,14 +86,17 @@ impl Cuda {
         let tap = tap.as_ref().expect("just made");
         let [first, second] = widths;
         Ok([
-            Tap { at: tap.at(0), rows, width: first },
-            Tap { at: tap.at(rows * first), rows, width: second },
+            Tap { at: tap.at(0), first: 0, rows, width: first },
+            Tap { at: tap.at(rows * first), first: rows * first, rows, width: second },
         ])
     }
 
     /// Logs what an operator left in a tap.
     pub(super) fn log_tap(&mut self, tap: Tap) -> Result<(), DeviceError> {
-        self.log_rows(tap.rows, tap.width, tap.at)
+        let Some(buffer) = self.log.tap.take() else { return Ok(()) };
+        let logged = self.log_at(tap.rows, tap.width, &buffer, tap.first);
+        self.log.tap = Some(buffer);
+        logged
     }
 
     /// Logs `x[rows][width]`.
@@ -87,11 +104,27 @@ impl Cuda {
         &mut self,
         rows: usize,
         width: usize,
-        x: Arg,
+        x: &Buffer<f32>,
+    ) -> Result<(), DeviceError> {
+        self.log_at(rows, width, x, 0)
+    }
+
+    /// Logs `[rows][width]` from element `first` of `x` on.
+    fn log_at(
+        &mut self,
+        rows: usize,
+        width: usize,
+        x: &Buffer<f32>,
+        first: usize,
     ) -> Result<(), DeviceError> {
         if !self.log.on {
             return Ok(());
         }
+        if self.log.kept.contains(&self.log.entries) {
+            let values = self.context.download_from(x, first, rows * width)?;
+            self.log.values.push(values);
+        }
+        self.log.entries += 1;
         let fits = |chunk: &Chunk| chunk.used + rows <= chunk.digests.len();
         if !self.log.chunks.last().is_some_and(fits) {
             let digests = self.context.alloc(CHUNK.max(rows))?;
@@ -104,7 +137,7 @@ impl Cuda {
         if rows == 0 {
             return Ok(());
         }
-        let args = [x, Arg::U32(width as u32), to];
+        let args = [x.at(first), Arg::U32(width as u32), to];
         // SAFETY: digest_rows' parameters; x has rows*width elements, the chunk has room for a digest a row.
         unsafe { self.launch(Source::DIGEST, "digest_rows", Shape::new((rows, 1, 1), 256), &args) }
     }
@@ -112,12 +145,16 @@ impl Cuda {
     /// See [`crate::device::Device::take_log`].
     pub(super) fn read_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
         let mut log = Vec::new();
+        let mut values = std::mem::take(&mut self.log.values).into_iter();
+        self.log.entries = 0;
         for chunk in std::mem::take(&mut self.log.chunks) {
             let digests = self.context.download(&chunk.digests, chunk.used)?;
             let mut rest = digests.as_slice();
             for (width, rows) in chunk.entries {
                 let (entry, after) = rest.split_at(rows);
-                log.push(LoggedRows { width, digests: entry.to_vec() });
+                let is_kept = self.log.kept.contains(&log.len());
+                let values = if is_kept { values.next() } else { None };
+                log.push(LoggedRows { width, digests: entry.to_vec(), values });
                 rest = after;
             }
         }

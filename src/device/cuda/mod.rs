@@ -21,6 +21,7 @@ mod sampling;
 mod swap;
 mod weights;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -167,6 +168,10 @@ impl Device for Cuda {
 
     fn watch(&mut self, on: bool) {
         self.switch_log(on);
+    }
+
+    fn keep(&mut self, entries: &BTreeSet<usize>) {
+        self.keep_entries(entries);
     }
 
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {

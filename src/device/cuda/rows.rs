@@ -39,7 +39,7 @@ impl Cuda {
         let shape = Shape::new((tokens.len(), 1, 1), 128);
         // SAFETY: embed's parameters; tokens are rows of the matrix, h has a row for each.
         unsafe { self.launch(Source::EMBED, "embed", shape, &args) }?;
-        self.log_rows(tokens.len(), embedding.k, h.arg())
+        self.log_rows(tokens.len(), embedding.k, h)
     }
 
     /// See [`crate::device::Device::rmsnorm`].

@@ -17,6 +17,7 @@ mod mix;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl Hash {
     /// Appends rows to the log if it is on: their hashes are their digests.
     fn note(&mut self, width: usize, rows: &[u64]) {
         if let Some(log) = &mut self.log {
-            log.push(LoggedRows { width, digests: rows.to_vec() });
+            log.push(LoggedRows { width, digests: rows.to_vec(), values: None });
         }
     }
 
@@ -160,6 +161,9 @@ impl Device for Hash {
     fn watch(&mut self, on: bool) {
         self.log = on.then(Vec::new);
     }
+
+    /// There are no values to keep.
+    fn keep(&mut self, _: &BTreeSet<usize>) {}
 
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
         let Some(log) = &mut self.log else { return Ok(Vec::new()) };
@@ -386,7 +390,7 @@ impl Device for Hash {
         }
         self.note(heads.q * heads.dim, q);
         if let Some(log) = &mut self.log {
-            log.push(LoggedRows { width: heads.kv * heads.dim, digests: stored });
+            log.push(LoggedRows { width: heads.kv * heads.dim, digests: stored, values: None });
         }
         Ok(())
     }

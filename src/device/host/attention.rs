@@ -60,6 +60,12 @@ pub(super) struct Scratch {
     output: Vec<f32>,
 }
 
+/// What the log gets of a sequence's rows: digests in the making, none while it is off, and their values if they are kept.
+struct Seen<'a> {
+    sums: &'a mut [Sums],
+    kept: Option<&'a mut [f32]>,
+}
+
 /// Running state of a split: one entry per query row.
 #[derive(Debug, Default)]
 struct State {
@@ -136,6 +142,7 @@ impl Host {
         }
         let logged = if self.log.is_on() { layout.rows() } else { 0 };
         let mut sums = vec![Sums::default(); logged];
+        let mut kept = self.log.keeps_next().then(|| vec![f32::NAN; logged * width]);
         let mut first = 0;
         for sequence in &layout.sequences {
             let rows = sequence.len as usize;
@@ -160,12 +167,16 @@ impl Host {
                 let scratch = &mut self.attention;
                 let folds = scratch.run(&head, split, launch.splits);
                 self.counts.attention_folds += folds;
-                let sums = sums.get_mut(first..first + rows).unwrap_or_default();
-                scratch.store(&head, &mut out[first * width..(first + rows) * width], sums);
+                let range = first * width..(first + rows) * width;
+                let seen = Seen {
+                    sums: sums.get_mut(first..first + rows).unwrap_or_default(),
+                    kept: kept.as_mut().map(|kept| &mut kept[range.clone()]),
+                };
+                scratch.store(&head, &mut out[range], seen);
             }
             first += rows;
         }
-        self.log.sums(width, &sums);
+        self.log.sums(width, &sums, kept);
         Ok(())
     }
 }
@@ -325,18 +336,22 @@ impl Scratch {
         head.tile > GROUP && with_format!(head.dtype, F => finite::<F>(bits))
     }
 
-    /// Ends the rows, adds them to the digests of `sums` if there are any, and writes them to `out[m][q*dim]`.
-    fn store(&mut self, head: &Head<'_>, out: &mut [u16], sums: &mut [Sums]) {
+    /// Ends the rows, and writes them to `out[m][q*dim]` and to the log.
+    fn store(&mut self, head: &Head<'_>, out: &mut [u16], mut seen: Seen<'_>) {
         let Heads { q, dim, .. } = head.task.heads;
         for (row, fold) in self.folds.iter().enumerate() {
             let place = row / head.group;
             let column = (head.kv_head * head.group + row % head.group) * dim;
             let y = &mut self.output[row * dim..(row + 1) * dim];
             head.simd.run(fold::Finish { fold, out: y });
-            if let Some(sums) = sums.get_mut(place) {
+            let at = place * q * dim + column;
+            if let Some(sums) = seen.sums.get_mut(place) {
                 sums.add_columns(head.simd, y, column as u32);
             }
-            round(head.simd, head.dtype, y, &mut out[place * q * dim + column..][..dim]);
+            if let Some(kept) = &mut seen.kept {
+                kept[at..at + dim].copy_from_slice(y);
+            }
+            round(head.simd, head.dtype, y, &mut out[at..at + dim]);
         }
     }
 }

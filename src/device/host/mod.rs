@@ -21,6 +21,7 @@ mod swiglu;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -125,6 +126,10 @@ impl Device for Host {
 
     fn watch(&mut self, on: bool) {
         self.log.switch(on);
+    }
+
+    fn keep(&mut self, entries: &BTreeSet<usize>) {
+        self.log.keep(entries);
     }
 
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {

@@ -15,16 +15,9 @@ struct Bench {
 }
 
 fn bench(intents: Vec<Intent>) -> Bench {
-    let request = |uid: u64| Request {
-        uid,
-        prompt: (0..6).map(|t| t + 10 * uid as u32).collect::<Vec<_>>().into(),
-        max_tokens: 8,
-        sampling: Default::default(),
-        seed: None,
-        ignore_eos: true,
-        samples: 1,
-        first_sample: 0,
-        namespace: 0,
+    let request = |uid: u64| {
+        let prompt: Vec<u32> = (0..6).map(|t| t + 10 * uid as u32).collect();
+        Request { ignore_eos: true, ..Request::new(uid, prompt, 8) }
     };
     let world = World {
         model: String::new(),

@@ -14,7 +14,7 @@ mod sampling;
 pub mod schedules;
 pub mod weights;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -318,6 +318,9 @@ fn round<A: Device, B: Device>(
 ) -> Result<(), DeviceError> {
     pair.host.watch(true);
     pair.device.watch(true);
+    let kept = BTreeSet::from([0, 1]);
+    pair.host.keep(&kept);
+    pair.device.keep(&kept);
     match area {
         Area::Embed => rows::embed(pair, rng, ledger),
         Area::Norm => rows::norm(pair, rng, ledger),
@@ -332,9 +335,15 @@ fn round<A: Device, B: Device>(
     let key = Key::new(&format!("{}_unrounded", area.name()), "", pair.host.contract().dtype);
     let (a, b) = (pair.host.take_log()?, pair.device.take_log()?);
     assert!(a.len() == b.len(), "{key}: {} against {} entries of the log", a.len(), b.len());
-    for (i, pair) in a.iter().zip(b).enumerate() {
-        let what = || format!("entry {i} of the log, rows of {}", pair.0.width);
-        ledger.log(&key, &pair.0.digests, &[pair.1], pair.0.width, what);
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        let what = || format!("entry {i} of the log, rows of {}", a.width);
+        assert!(
+            a.values.is_some() == b.values.is_some() && a.values.is_some() == kept.contains(&i)
+        );
+        if let (Some(a), Some(b)) = (&a.values, &b.values) {
+            ledger.f32(&key, a, b, what);
+        }
+        ledger.log(&key, &a.digests, &[b], a.width, what);
     }
     Ok(())
 }

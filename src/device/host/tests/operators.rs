@@ -5,7 +5,7 @@ use crate::contract::rope::RopeScaling;
 use crate::contract::scalar::{score_scale, silu};
 use crate::contract::tree::norm_lanes;
 use crate::contract::{digest, sampler::SamplerParams};
-use crate::device::Sequence;
+use crate::device::{Sequence, Splits};
 
 /// The known answer of docs/contract.md section 4, through the operator (which rounds y).
 #[test]
@@ -260,5 +260,50 @@ fn ties_go_to_the_lowest_id_and_a_logit_that_is_not_finite_is_undecided() {
         SamplerParams { temperature: f32::INFINITY, top_p: -1.0, ..greedy },
     ] {
         let _ = sample(&[1.0, 1.5, 0.0], params, 0);
+    }
+}
+
+/// Goal: the log's values are the ones that its digests are of, and those that rounding gives the output. Method: every
+/// operator that logs, values kept; attention in two sequences, so that rows are made in parts.
+#[test]
+fn kept_values_have_the_logged_digests() {
+    let mut rng = Rng::new(31);
+    for dtype in DTYPES {
+        for mut host in hosts(dtype, Constants::TINY) {
+            host.watch(true);
+            host.keep(&(0..9).collect());
+            let heads = Heads { q: 4, kv: 2, dim: 16 };
+            let sequences = vec![
+                Sequence { blocks: vec![2, 0, 3], start: 0, len: 9 },
+                Sequence { blocks: vec![1], start: 0, len: 3 },
+            ];
+            let layout = Layout { block_size: 4, sequences };
+            let (m, n) = (layout.rows(), heads.qkv_columns());
+            let shape =
+                KvShape { layers: 1, blocks: 4, block_size: 4, kv_heads: heads.kv, head_dim: 16 };
+            let mut kv = host.alloc_kv(shape).unwrap();
+            let qkv = rng.ordinary(dtype, m * n, 1.0);
+            let rope = RopeTable::new(16, 1e4, RopeScaling::None, 16);
+            let (mut q, mut out) = (vec![0; m * 64], vec![0; m * 64]);
+            host.rope_and_store(0, heads, &layout, &qkv, None, &rope, &mut q, &mut kv).unwrap();
+            for splits in [Splits::Walk, Splits::Parallel] {
+                let launch = AttentionLaunch { splits, split: 32 };
+                host.attention(launch, 0, heads, &layout, &q, &kv, &mut out).unwrap();
+            }
+            let mut z = vec![0; m * n / 2];
+            host.swiglu(m, n / 2, &qkv, &mut z).unwrap();
+            let log = host.take_log().unwrap();
+            assert_eq!(log.len(), 5, "q', K, two attentions, SwiGLU");
+            for entry in &log {
+                let values = entry.values.as_ref().unwrap();
+                let digests = host.digest_rows(m, entry.width, values).unwrap();
+                assert_eq!(digests, entry.digests);
+            }
+            let rounded = |i: usize| -> Vec<u16> {
+                log[i].values.as_ref().unwrap().iter().map(|x| dtype.round(*x)).collect()
+            };
+            assert_eq!((rounded(0), rounded(3), rounded(4)), (q, out, z));
+            assert!(host.take_log().unwrap().is_empty());
+        }
     }
 }
