@@ -108,9 +108,10 @@ impl Auditor {
 
     fn note_written(&mut self, slice: &Slice, table: &[BlockId]) {
         let end = slice.start + slice.len;
-        for j in slice.start / self.block_size..end.div_ceil(self.block_size) {
-            let slots = (end - j * self.block_size).min(self.block_size);
-            let written = &mut self.written[table[j] as usize];
+        let first = slice.start / self.block_size;
+        for (j, block) in table.iter().enumerate().skip(first) {
+            let slots = end.saturating_sub(j * self.block_size).min(self.block_size);
+            let written = &mut self.written[*block as usize];
             *written = (*written).max(slots);
         }
     }

@@ -9,6 +9,8 @@ use super::draw::Draw;
 use super::swarm::{Feature, Swarm};
 use super::workload::Planned;
 
+mod launches;
+
 /// Draws the deviations of all requests.
 pub(super) fn schedule(
     draw: &mut Draw<'_>,
@@ -272,11 +274,6 @@ impl Course<'_, '_> {
         matches!(self.kin, Kin::First { forks: true, .. })
     }
 
-    /// Percent of late landings; nobody forks from what is in flight.
-    fn land_percent(&self) -> usize {
-        self.level(Feature::Land) / if self.is_forked_from() { 8 } else { 2 }
-    }
-
     /// Thins out, trims or refuses the hit expected at the present offer on blocks that nobody uses, past the first `kept`.
     /// Returns what is left of it, in blocks.
     fn thin_out(&mut self, hit: usize, kept: usize) -> usize {
@@ -292,82 +289,6 @@ impl Course<'_, '_> {
             self.push(Mark::Offer { n: self.offers }, Act::Evict { block: left as u32 });
         }
         self.trim(left, 30)
-    }
-
-    /// Places some of the blocks that the prefill of tokens `from..known` takes.
-    fn place(&mut self, from: usize, known: usize) {
-        // In a tight pool there may be one free block, and so no choice.
-        let level = self.level(Feature::Place) / if self.tight { 4 } else { 1 };
-        if !self.draw.percent(level) {
-            return;
-        }
-        let block = self.world.block_size as usize;
-        let taken = known.div_ceil(block) - from / block;
-        for _ in 0..self.draw.between(1, taken.min(3)) {
-            let nth = 1 + self.draw.below(8) as u32;
-            self.push(Mark::Offer { n: self.offers }, Act::Place { nth });
-        }
-    }
-
-    /// Buckets and late landings, while up to `until` tokens are computed in this residency.
-    fn launches(&mut self, residency: u32, from: usize, known: usize, until: usize) {
-        let mark = |tokens: usize| Mark::Computed { residency, tokens: tokens as u32 };
-        // The steps of decoding are the ones that a bucket surely holds.
-        let buckets = self.world.buckets.len();
-        let fits = self.world.buckets.get(buckets.wrapping_sub(2));
-        if known <= until && fits.is_some_and(|rows| *rows as usize > self.requests) {
-            for _ in 0..self.draw.between(0, 2) {
-                let at = self.draw.between(known, until.min(known + 2));
-                let extra = self.draw.between(1, 2) as u32;
-                self.push(mark(at), Act::Bucket { extra });
-            }
-        }
-        if from <= until && self.draw.percent(self.land_percent()) {
-            let at = if self.draw.percent(40) { from } else { self.draw.between(from, until) };
-            let late = self.draw.between(1, 4) as u32;
-            self.push(mark(at), Act::Land { late });
-        }
-    }
-
-    /// Lets the chunk whose end `left` is the mark of its leave land after that. Returns the tokens that have landed by
-    /// then.
-    fn lands_after_leaving(
-        &mut self,
-        residency: u32,
-        from: usize,
-        known: usize,
-        left: usize,
-        swapped: bool,
-    ) -> Option<usize> {
-        if !self.draw.percent(self.land_percent()) {
-            return None;
-        }
-        let in_this = |intent: &Intent| match (intent.mark, intent.act) {
-            (Mark::Computed { residency: r, tokens }, Act::Cut { .. }) if r == residency => {
-                Some(tokens as usize)
-            }
-            _ => None,
-        };
-        // Cuts are laid out one after the other; the chunk that ends at `left` starts at the last mark before it.
-        let cut = self.intents.iter().filter_map(in_this).filter(|t| *t < left).max();
-        let last_cut = self.intents.iter().filter(|i| in_this(i) == cut && cut.is_some()).last();
-        let end_of_cut = last_cut.and_then(|i| match i.act {
-            Act::Cut { tokens } => cut.map(|c| c + tokens as usize),
-            _ => None,
-        });
-        let start = match end_of_cut {
-            _ if left > known => left - 1,
-            Some(end) if end < left => end,
-            Some(_) => cut?,
-            None => from,
-        };
-        // Nothing landed is nothing to swap.
-        if swapped && start == 0 {
-            return None;
-        }
-        let late = self.draw.between(1, 4) as u32;
-        self.push(Mark::Computed { residency, tokens: start as u32 }, Act::Land { late });
-        Some(start)
     }
 
     /// Aborts it in this residency, and takes back what was meant for later.
