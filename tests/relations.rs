@@ -138,7 +138,8 @@ fn controlled() -> impl Iterator<Item = &'static Relation> {
 }
 
 fn controls(suite: &Suite, control: &Shared, suffix: &str, trials: &mut Vec<Trial>) {
-    for relation in controlled() {
+    let capabilities = control.capabilities();
+    for relation in controlled().filter(|r| (r.applies)(&capabilities).is_ok()) {
         let space = Space::new(control.edges(), control.default_world());
         let label = format!("{}{suffix}", control.name());
         let name = "batch_dependent";
