@@ -494,8 +494,13 @@ fn walked(random: &mut Random) -> Root {
     // Most walks leave some acts out, so that others are met in longer runs.
     let acts = [Hold, Refuse, Evict, Fork, Cut, Land, Preempt, Swap, Abort, End];
     let ends = |kind: &Kind| matches!(kind, Abort | End);
-    let acts = acts.into_iter().filter(|kind| random.below(4) > usize::from(ends(kind)));
-    let acts = acts.collect();
+    let kin = samples > 1 && random.below(2) == 0;
+    let about_kin = |kind: &Kind| matches!(kind, Hold | Fork | Land | Preempt | Swap | Abort);
+    let kept = |kind: &Kind| match kin {
+        true => about_kin(kind),
+        false => random.below(4) > usize::from(ends(kind)),
+    };
+    let acts = acts.into_iter().filter(kept).collect();
     Root {
         name: "walk",
         block_size,
