@@ -61,7 +61,7 @@ impl Space {
             focus: Vec::new(),
             requests_max: 33,
             output_max: 9,
-            long_percent: 55,
+            long_percent: 60,
         }
     }
 
