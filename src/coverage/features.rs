@@ -45,6 +45,7 @@ pub(super) fn evidence(feature: Feature) -> Evidence {
         | Feature::Budget
         | Feature::Odd
         | Feature::Crowd
+        | Feature::Storm
         | Feature::Follow => Drawn,
     }
 }
@@ -76,7 +77,8 @@ fn events(feature: Feature) -> &'static [Event] {
         | Feature::Bucket
         | Feature::Land
         | Feature::Poison
-        | Feature::Scored => &[],
+        | Feature::Scored
+        | Feature::Storm => &[],
     }
 }
 

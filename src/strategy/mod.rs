@@ -8,6 +8,7 @@ mod output;
 mod pressure;
 pub mod reduce;
 mod schedule;
+mod storm;
 pub mod swarm;
 pub mod tree;
 mod workload;
@@ -60,7 +61,7 @@ impl Space {
             focus: Vec::new(),
             requests_max: 33,
             output_max: 9,
-            long_percent: 55,
+            long_percent: 60,
         }
     }
 
@@ -134,7 +135,8 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let least = if directed.is_some() { 3 } else { 1 };
     let count = workload::count(draw, space, &swarm, least);
     let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
-    let pressed = pressure::lay(draw, space, &swarm, &mut world, &mut planned);
+    let stormy = storm::lay(draw, space, &swarm, &mut world, &mut planned);
+    let pressed = stormy.or_else(|| pressure::lay(draw, space, &swarm, &mut world, &mut planned));
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     if pressed.is_none() {
         workload::size_pool(draw, &swarm, &mut world, &workload);

@@ -61,10 +61,12 @@ pub enum Feature {
     Stops,
     /// Log-probabilities of generated and of prompt tokens.
     Scored,
+    /// A few short sequences with deviations at nearly every boundary.
+    Storm,
 }
 
 /// All features with the names that reports show.
-pub const FEATURES: [(Feature, &str); 27] = {
+pub const FEATURES: [(Feature, &str); 28] = {
     use Feature::*;
     [
         (Cut, "cut"),
@@ -94,6 +96,7 @@ pub const FEATURES: [(Feature, &str); 27] = {
         (Poison, "poison"),
         (Stops, "stops"),
         (Scored, "scored"),
+        (Storm, "storm"),
     ]
 };
 
@@ -158,6 +161,7 @@ impl Swarm {
         rare(&mut levels[Feature::Poison as usize], draw.percent(60));
         rare(&mut levels[Feature::Stops as usize], draw.percent(40));
         rare(&mut levels[Feature::Scored as usize], draw.percent(40));
+        rare(&mut levels[Feature::Storm as usize], draw.percent(8));
         Swarm(levels)
     }
 

@@ -45,6 +45,9 @@ impl Planned {
     }
 }
 
+/// Longest sequence, in positions, that some cases are to fill.
+const FULL_MAX: usize = 1024;
+
 /// Number of requests.
 pub(super) fn count(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm, least: usize) -> usize {
     if swarm.level(Feature::Crowd) > 0 {
@@ -75,7 +78,12 @@ pub(super) fn requests(
         let room = space.positions_max(max_tokens);
         let wanted = if i == long {
             let split = space.edges.split as usize;
-            split + 1 + draw.below(split / 2) + draw.below(split)
+            let full = space.edges.positions_max as usize <= FULL_MAX && draw.percent(2);
+            match full && !directed {
+                // As long as the model allows, or one position less.
+                true => room - draw.below(2).min(room - 1),
+                false => split + 1 + draw.below(split / 2) + draw.below(split),
+            }
         } else if crowd {
             draw.between(1, 6)
         } else {
@@ -89,7 +97,7 @@ pub(super) fn requests(
             follows: None,
             prompt_len: prompt.len(),
             request: Request {
-                sampling: sampling(draw, swarm),
+                sampling: sampling(draw, space, swarm),
                 seed: draw.percent(50).then(|| draw.word() >> 32),
                 ignore_eos: draw.percent(75),
                 ..Request::new(i as u64 + 1, prompt, max_tokens as u32)
@@ -221,12 +229,13 @@ fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-fn sampling(draw: &mut Draw<'_>, swarm: &Swarm) -> SamplerParams {
+fn sampling(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm) -> SamplerParams {
     let mut params = SamplerParams::default();
     if draw.percent(swarm.level(Feature::Sampled)) {
         params.temperature = draw.pick(&[0.5, 0.8, 1.0, 1.5]);
         if draw.percent(30) {
-            params.top_k = draw.pick(&[1, 2, 5, 40]);
+            let vocab = space.edges.vocab;
+            params.top_k = draw.pick(&[1, 2, 5, 40, vocab - 1, vocab, vocab + 1]);
         }
         if draw.percent(30) {
             params.top_p = draw.pick(&[0.1, 0.5, 0.9]);
