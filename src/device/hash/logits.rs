@@ -21,7 +21,7 @@ impl Peak {
             return None;
         }
         let bits = mix(row, operator::DIGEST);
-        let id = |word: u64| ((word & 0xffff_ffff) * vocab as u64 >> 32) as u32;
+        let id = |word: u64| (((word & 0xffff_ffff) * vocab as u64) >> 32) as u32;
         let first = id(bits);
         // One row in eight has a tie at its top.
         let second = if bits >> 61 == 0 { id(mix(bits, row)) } else { first };

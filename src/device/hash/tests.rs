@@ -1,3 +1,5 @@
+//! Tests of the hash device: what changes a hash and what does not, and its draws against the contract's sampler.
+
 use super::mix::POISON;
 use super::*;
 use crate::contract::sampler::SamplerParams;
