@@ -59,6 +59,11 @@ impl<'m, D: Device> Rows<'m, D> {
         self.forward.step(&plan, &layout, &tokens, 0)
     }
 
+    /// The f32 logits of row `row` of the last step.
+    pub fn logits(&mut self, row: usize) -> Result<Vec<f32>, DeviceError> {
+        self.forward.logits(row)
+    }
+
     /// K and V digests of positions `from..to`: one list of layers a position.
     pub fn digest_kv(&mut self, from: u32, to: u32) -> Result<Vec<Vec<KvDigest>>, DeviceError> {
         self.forward.digest_kv(&self.blocks, from, to)

@@ -1,8 +1,9 @@
-//! SmolLM2 from its file, against two other readers of it, and on a GPU against the host. Without the file, or the
+//! SmolLM2 from its file, against other readers and runtimes, and on a GPU against the host. Without the file, or the
 //! GPU, trials are listed as ignored, never passed; `cargo xtask model smollm2` fetches the file.
 //!
 //! `LOCKSTEP_SMOLLM2` names the file if it lies elsewhere, `LOCKSTEP_DATA` the folder of the references: `tests/data`.
 
+mod candle;
 #[cfg(feature = "cuda")]
 mod cuda;
 
@@ -58,6 +59,9 @@ fn main() -> ExitCode {
         Trial::test("smollm2::tensors_are_those_of_another_reader", tensors),
         Trial::test("smollm2::ids_are_those_of_llama_cpp", ids),
         Trial::test("smollm2::greedy_tokens_are_those_of_llama_cpp", greedy),
+        Trial::test("smollm2::logits_are_those_of_candle", candle::engine),
+        Trial::test("smollm2::wrong_constants_and_logits_are_not_candles", candle::control),
+        Trial::test("smollm2::logits_in_f64_are_those_of_candle", candle::exact),
     ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(absent));
     let trials = trials.chain([cuda_trial(choice, absent, args.list)]).collect();
