@@ -243,7 +243,8 @@ impl Tally {
             for gate in relation.gates {
                 seen.insert(gate.name().to_owned(), tally.coverage.fired_in[*gate as usize]);
             }
-            let spreads = relation.spreads.iter().filter(|s| has(capabilities, **s));
+            let asked = tally.not_applicable.is_none();
+            let spreads = relation.spreads.iter().filter(|s| asked && has(capabilities, **s));
             for (name, count) in spreads.flat_map(|s| tally.coverage.spread(*s)) {
                 if due && count < minimum(&name) {
                     let judged = tally.held + tally.broken;

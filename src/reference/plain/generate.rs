@@ -55,7 +55,8 @@ impl<D: Device> Plain<D> {
         };
         let draws = Draws::new(request.sampling, request.seed, run_seed, sample, request.uid);
         let most = prompt.len() + request.max_tokens as usize;
-        let mut text = self.text(most)?;
+        // The last token drawn is never fed back.
+        let mut text = self.text(most - 1)?;
         let mut tokens = prompt.to_vec();
         let (mut digests, mut scores, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         let mut ties = 0;
