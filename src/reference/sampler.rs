@@ -69,7 +69,7 @@ impl Draws {
             let total: u64 = ids.iter().map(|id| weight(*id)).sum();
             let share = (f64::from(params.top_p) * 2_f64.powi(24)).ceil() as u64;
             let (high, low) = (total >> 24, total & ((1 << 24) - 1));
-            let mass = (high * share + (low * share >> 24)).max(1);
+            let mass = (high * share + ((low * share) >> 24)).max(1);
             let mut sum = 0;
             let kept = ids.iter().position(|id| {
                 sum += weight(*id);
@@ -80,7 +80,7 @@ impl Draws {
         ids.sort_unstable();
         let total: u64 = ids.iter().map(|id| weight(*id)).sum();
         let random = random(self.key, position);
-        let target = (u128::from(random) * u128::from(total) >> 64) as u64;
+        let target = ((u128::from(random) * u128::from(total)) >> 64) as u64;
         let mut sum = 0;
         let drawn = ids.iter().find(|id| {
             sum += weight(**id);

@@ -154,7 +154,7 @@ pub fn outputs(
     got: &Output,
     canonical: &Output,
     known: Known,
-) -> Result<Compared, Divergence> {
+) -> Result<Compared, Box<Divergence>> {
     let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
     let mut compared = Compared::default();
     let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
@@ -174,7 +174,7 @@ pub fn outputs(
     let drawn = differs_only_after_a_draw(got, canonical, &differences);
     let observable = if drawn { Observable::Tokens } else { strongest };
     let (place, detail) = differences.remove(&observable).expect("it is one of them");
-    Err(Divergence { observable, all, place, detail, origin })
+    Err(Box::new(Divergence { observable, all, place, detail, origin }))
 }
 
 /// Whether the first differing token was drawn before any position whose logits, K or V differ.

@@ -60,7 +60,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             Ok(compared) => total.add(&Compared { ties, ..compared }),
             Err(mut divergence) => {
                 divergence.detail += " (the plain engine's is called canonical)";
-                return Ok(Judgement::Broken(Box::new(divergence)));
+                return Ok(Judgement::Broken(divergence));
             }
         }
     }

@@ -2,6 +2,7 @@
 //! made once and shared by all relations of the case.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::case::Case;
 use crate::record::Run;
@@ -154,10 +155,11 @@ fn resolve_into(
     case.workload.validate().map_err(SubjectError::BadInput)?;
     let workload = case.workload.resolved(|workload, uid| {
         let id = SampleId::first(uid);
-        if !runs.contains_key(&id) {
-            runs.insert(id, canonical(subject, case, workload, id)?);
-        }
-        let output = runs[&id].outputs.get(&id).ok_or_else(|| {
+        let run = match runs.entry(id) {
+            Entry::Occupied(run) => run.into_mut(),
+            Entry::Vacant(place) => place.insert(canonical(subject, case, workload, id)?),
+        };
+        let output = run.outputs.get(&id).ok_or_else(|| {
             SubjectError::Failed(format!("the engine reported no output for {id}"))
         })?;
         Ok(output.tokens.clone())

@@ -180,7 +180,7 @@ pub(super) fn equal_to_canonical(
             Ok(compared) => {
                 total.add(&compared);
             }
-            Err(divergence) => return Ok(Judgement::Broken(Box::new(divergence))),
+            Err(divergence) => return Ok(Judgement::Broken(divergence)),
         }
     }
     if undecided {
