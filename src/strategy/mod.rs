@@ -8,6 +8,7 @@ mod output;
 mod pressure;
 pub mod reduce;
 mod schedule;
+mod staples;
 mod storm;
 pub mod swarm;
 pub mod tree;
@@ -125,6 +126,7 @@ const DIRECTED: [&[Feature]; 9] = {
 };
 
 fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> CaseTree {
+    let place = directed;
     let directed = directed.and_then(|i| DIRECTED.get(i));
     let swarm = match directed {
         Some(features) => Swarm::directed(features),
@@ -137,15 +139,19 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let stormy = storm::lay(draw, space, &swarm, &mut world, &mut planned);
     let pressed = stormy.or_else(|| pressure::lay(draw, space, &swarm, &mut world, &mut planned));
-    let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
+    let mut workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     if pressed.is_none() {
         workload::size_pool(draw, &swarm, &mut world, &workload);
     }
     workload::size_swap(draw, &swarm, &mut world, &workload);
-    let schedule = match pressed {
+    let mut schedule = match pressed {
         Some(schedule) => schedule,
         None => schedule::schedule(draw, space, &swarm, &world, &planned),
     };
+    if let Some(index) = place {
+        let (world, workload, schedule) = (&mut world, &mut workload, &mut schedule);
+        staples::add(draw, space, index, &mut staples::Parts { world, workload, schedule });
+    }
     let targets =
         directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();
     let case = Case { world, workload, schedule, seed: draw.word() >> 16 };
