@@ -125,7 +125,7 @@ fn minimum() -> Result<(), String> {
     let (output, _folder) = child("boastful", &["i2::"], "199");
     expect(&output, 0, &["1 passed"])?;
     let (output, _folder) = child("boastful", &["i2::"], "200");
-    expect(&output, 101, &["vacuous pass: cut_mid_block in 0 of 198 cases"])
+    expect(&output, 101, &["vacuous pass: cut_mid_block in 0 of "])
 }
 
 fn unrepeatable() -> Result<(), String> {
