@@ -6,6 +6,7 @@
 //! then intents, then tokens, then samples that share a request. So leaps come to an end.
 
 use crate::case::Case;
+use crate::contract::sampler::SamplerParams;
 use crate::schedule::{Act, ActKind, Intent, Mark};
 use crate::workload::{Prompt, Request};
 
@@ -19,11 +20,15 @@ const TOGETHER_MAX: usize = 2;
 /// Sequences, intents, tokens of prompts and outputs, and samples that are not requests of their own.
 fn size(case: &Case) -> (u64, usize, u64, u64) {
     let requests = &case.workload.requests;
-    let tokens = |r: &Request| r.prompt.own_tokens().len() as u64 + u64::from(r.max_tokens);
+    // A continuation counts with what it continues.
+    let lengths = case.workload.lengths();
+    let tokens = requests.iter().zip(lengths).map(|(r, lengths)| {
+        u64::from(r.samples) * (lengths.prompt as u64 + u64::from(r.max_tokens))
+    });
     (
         requests.iter().map(|r| u64::from(r.samples)).sum(),
         case.schedule.intents.len(),
-        requests.iter().map(|r| u64::from(r.samples) * tokens(r)).sum(),
+        tokens.sum(),
         requests.iter().map(|r| u64::from(r.samples) - 1).sum(),
     )
 }
@@ -77,10 +82,15 @@ fn alone(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
                     if length > TOKENS_MAX {
                         continue;
                     }
-                    let mut request = Request { max_tokens, ..request.clone() };
-                    request.prompt.own_tokens_mut().resize(length, 0);
+                    let mut zeros = Request { max_tokens, ..request.clone() };
+                    zeros.prompt.own_tokens_mut().resize(length, 0);
+                    // What only shows between different tokens shows here.
+                    let mut numbered = zeros.clone();
+                    numbered.prompt = Prompt::Tokens((0..length as u32).collect());
                     let blocks = if kind == ActKind::Cut { length / block } else { 0 };
-                    for later in 0..=blocks {
+                    for (later, request) in
+                        (0..=blocks).flat_map(|later| [(later, &zeros), (later, &numbered)])
+                    {
                         let mut leap = case.clone();
                         leap.workload.requests = vec![request.clone()];
                         leap.schedule.intents.clone_from(&intents);
@@ -174,22 +184,34 @@ fn tell_apart(case: &Case, out: &mut Vec<Case>) {
     }
 }
 
-/// Where draws decide, fewer tokens may need another seed.
+/// Where draws decide, fewer tokens may need another seed, or draws from the whole distribution.
 fn reseed(case: &Case, out: &mut Vec<Case>) {
     if case.workload.requests.iter().all(|r| r.sampling.is_greedy()) {
         return;
     }
-    for i in 0..case.workload.requests.len() {
-        for seed in 0..SEEDS_TRIED {
-            let mut leap = case.clone();
-            leap.seed = seed;
-            let seeded = leap.workload.requests.iter_mut().filter(|r| r.seed.is_some());
-            seeded.for_each(|r| r.seed = Some(seed));
-            let mut short = leap.clone();
-            leap.workload.requests[i].max_tokens = 1;
-            let tokens = short.workload.requests[i].prompt.own_tokens_mut();
-            tokens.truncate(1);
-            out.extend([leap, short]);
+    let whole = SamplerParams { temperature: 1.0, ..SamplerParams::default() };
+    for seed in 0..SEEDS_TRIED {
+        let mut seeded = case.clone();
+        seeded.seed = seed;
+        for request in seeded.workload.requests.iter_mut().filter(|r| r.seed.is_some()) {
+            request.seed = Some(seed);
+        }
+        let mut drawn = seeded.clone();
+        for request in drawn.workload.requests.iter_mut().filter(|r| !r.sampling.is_greedy()) {
+            request.sampling = whole;
+        }
+        for leap in [seeded, drawn] {
+            let mut shortest = leap.clone();
+            for request in &mut shortest.workload.requests {
+                request.max_tokens = 1;
+            }
+            out.push(shortest);
+            for i in 0..case.workload.requests.len() {
+                let (mut short, mut narrow) = (leap.clone(), leap.clone());
+                short.workload.requests[i].max_tokens = 1;
+                narrow.workload.requests[i].prompt.own_tokens_mut().truncate(1);
+                out.extend([short, narrow]);
+            }
         }
     }
 }

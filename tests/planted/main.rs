@@ -25,7 +25,7 @@ use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
 use lockstep::weights;
-use lockstep::workload::{Request, Workload};
+use lockstep::workload::Workload;
 use lockstep::world::World;
 
 use faulty::{Fault, Faulty};
@@ -157,11 +157,16 @@ fn is_tight(case: &Case) -> bool {
 
 fn size(case: &Case) -> Size {
     let requests = &case.workload.requests;
-    let one = |r: &Request| r.prompt.own_tokens().len() + r.max_tokens as usize;
+    // A continuation counts with what it continues.
+    let lengths = case.workload.lengths();
+    let tokens = requests
+        .iter()
+        .zip(lengths)
+        .map(|(r, lengths)| r.samples as usize * (lengths.prompt + r.max_tokens as usize));
     (
         requests.iter().map(|r| r.samples as usize).sum(),
         case.schedule.intents.len() + usize::from(is_tight(case)),
-        requests.iter().map(|r| r.samples as usize * one(r)).sum(),
+        tokens.sum(),
     )
 }
 
