@@ -7,15 +7,17 @@
 
 use crate::case::Case;
 use crate::contract::sampler::SamplerParams;
-use crate::schedule::{Act, ActKind, Intent, Mark};
-use crate::workload::{Prompt, Request};
+use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
+use crate::workload::{Prompt, Request, SampleId};
 
 use super::reduce::{Frozen, SEEDS_TRIED, roomy};
 
 /// Longest prompts that are rebuilt, in tokens: longer ones are lowered by single steps first.
 const TOKENS_MAX: usize = 64;
-/// Most intents of a kind that are brought together.
-const TOGETHER_MAX: usize = 2;
+/// Most intents that are brought together.
+const INTENTS_MAX: usize = 4;
+/// Most leaps from a case.
+const LEAPS_MAX: usize = 400;
 
 /// Sequences, intents, tokens of prompts and outputs, and samples that are not requests of their own.
 fn size(case: &Case) -> (u64, usize, u64, u64) {
@@ -33,16 +35,20 @@ fn size(case: &Case) -> (u64, usize, u64, u64) {
     )
 }
 
-/// Every leap from a case, the boldest first.
+/// The leaps from a case, those to the smallest cases first.
 pub(super) fn leaps(case: &Case, frozen: &Frozen) -> Vec<Case> {
     let mut out = Vec::new();
-    alone(case, frozen, &mut out);
+    gathered(case, frozen, &mut out);
+    single(case, &mut out);
+    resumed(case, frozen, &mut out);
     join(case, &mut out);
     apart(case, &mut out);
     tell_apart(case, &mut out);
     reseed(case, &mut out);
     let now = size(case);
     out.retain(|leap| size(leap) < now);
+    out.sort_by_key(size);
+    out.truncate(LEAPS_MAX);
     for leap in &mut out {
         // What grew must fit; the pool itself is lowered by single steps.
         let needed = roomy(leap).min(u64::from(u32::MAX)) as u32;
@@ -51,68 +57,121 @@ pub(super) fn leaps(case: &Case, frozen: &Frozen) -> Vec<Case> {
     out
 }
 
-/// One sequence with one or two intents of a kind, in its first residency, without cached blocks: a cut lies whole blocks
-/// later than it would behind a hit, and what was generated and computed again is prompt.
-fn alone(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
-    let block = case.world.block_size as usize;
-    for kind in ActKind::ALL {
-        let of_kind = || case.schedule.intents.iter().filter(|i| i.act.kind() == kind);
-        for together in 1..=of_kind().count().min(TOGETHER_MAX) {
-            // The intents of any sequence may do on each of those that have one.
-            let mut ids: Vec<_> = of_kind().map(Intent::id).collect();
-            ids.dedup();
-            for id in ids {
-                let Some(mut request) = case.workload.get(id.uid).cloned() else { continue };
-                if request.prompt.continuation().is_some() {
-                    let Some(tokens) = frozen.get(&id.uid) else { continue };
-                    request.prompt = Prompt::Tokens(tokens.clone());
-                }
-                (request.samples, request.first_sample) = (1, id.sample);
-                let first = of_kind().position(|i| i.id() == id).unwrap_or(0);
-                let chosen = of_kind().skip(first).chain(of_kind().take(first)).take(together);
-                let intents: Vec<Intent> = chosen
-                    .map(|i| Intent { uid: id.uid, sample: id.sample, mark: early(i.mark), ..*i })
+/// One sequence with some of the intents, whichever they were meant for. A cut may lie whole blocks later than it did behind
+/// a hit; what was generated and computed again may be prompt.
+fn gathered(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
+    let intents = &case.schedule.intents;
+    let within = intents.len().min(INTENTS_MAX);
+    let mut sets: Vec<Vec<usize>> = (0..within).map(|i| vec![i]).collect();
+    sets.extend((0..within).flat_map(|i| (i + 1..within).map(move |j| vec![i, j])));
+    if (3..=INTENTS_MAX).contains(&intents.len()) {
+        sets.push((0..intents.len()).collect());
+    }
+    for set in sets {
+        let mut ids: Vec<SampleId> = set.iter().map(|i| intents[*i].id()).collect();
+        ids.dedup();
+        for id in ids {
+            let Some(request) = alone(case, frozen, id) else { continue };
+            for place in PLACES {
+                let moved: Vec<Intent> = set
+                    .iter()
+                    .map(|i| {
+                        let mark = place(&intents[*i]);
+                        Intent { uid: id.uid, sample: id.sample, mark, ..intents[*i] }
+                    })
                     .collect();
-                let length = request.prompt.own_tokens().len();
-                let fed = length + request.max_tokens as usize - 1;
-                let mut lengths =
-                    vec![(length, request.max_tokens), (length + 1, request.max_tokens), (fed, 1)];
-                lengths.dedup();
-                for (length, max_tokens) in lengths {
-                    if length > TOKENS_MAX {
-                        continue;
-                    }
-                    let mut zeros = Request { max_tokens, ..request.clone() };
-                    zeros.prompt.own_tokens_mut().resize(length, 0);
-                    // What only shows between different tokens shows here.
-                    let mut numbered = zeros.clone();
-                    numbered.prompt = Prompt::Tokens((0..length as u32).collect());
-                    let blocks = if kind == ActKind::Cut { length / block } else { 0 };
-                    for (later, request) in
-                        (0..=blocks).flat_map(|later| [(later, &zeros), (later, &numbered)])
-                    {
-                        let mut leap = case.clone();
-                        leap.workload.requests = vec![request.clone()];
-                        leap.schedule.intents.clone_from(&intents);
-                        if let Some(Act::Cut { tokens }) =
-                            leap.schedule.intents.first_mut().map(|i| &mut i.act)
-                        {
-                            *tokens = tokens.saturating_add((later * block) as u32);
-                        }
-                        out.push(leap);
-                    }
-                }
+                reshaped(case, &request, &moved, out);
             }
         }
     }
 }
 
-/// The mark of this kind that is reached first.
-fn early(mark: Mark) -> Mark {
-    match mark {
+/// A sample of a request, a request of its own, its prompt frozen.
+fn alone(case: &Case, frozen: &Frozen, id: SampleId) -> Option<Request> {
+    let mut request = case.workload.get(id.uid)?.clone();
+    if request.prompt.continuation().is_some() {
+        request.prompt = Prompt::Tokens(frozen.get(&id.uid)?.clone());
+    }
+    (request.samples, request.first_sample) = (1, id.sample);
+    Some(request)
+}
+
+/// Where an intent may stand: where it did, at its first opportunity, or at the first one after a preemption.
+const PLACES: [fn(&Intent) -> Mark; 3] = [
+    |i| i.mark,
+    |i| early(i, 1),
+    |i| early(i, if matches!(i.act, Act::Preempt { .. }) { 1 } else { 2 }),
+];
+
+/// The mark of an intent's kind that is reached first in this residency.
+fn early(intent: &Intent, residency: u32) -> Mark {
+    match intent.mark {
         Mark::Start => Mark::Start,
-        Mark::Offer { .. } => Mark::Offer { n: 1 },
-        Mark::Computed { .. } => Mark::Computed { residency: 1, tokens: 0 },
+        Mark::Offer { .. } => Mark::Offer { n: residency },
+        Mark::Computed { .. } => Mark::Computed { residency, tokens: 0 },
+    }
+}
+
+/// The request alone with these intents, in each of a few shapes.
+fn reshaped(case: &Case, request: &Request, intents: &[Intent], out: &mut Vec<Case>) {
+    let block = case.world.block_size as usize;
+    let (length, generated) = (request.prompt.own_tokens().len(), request.max_tokens);
+    let fed = (length + generated as usize).saturating_sub(1);
+    let more = generated.saturating_add(1);
+    let shapes =
+        [(1, generated), (length, generated), (length + 1, generated), (length, more), (fed, 1)];
+    let cut = intents.iter().position(|i| i.act.kind() == ActKind::Cut);
+    for (length, max_tokens) in shapes {
+        if length > TOKENS_MAX {
+            continue;
+        }
+        let mut padded = Request { max_tokens, ..request.clone() };
+        padded.prompt.own_tokens_mut().resize(length, 0);
+        // What only shows between different tokens shows here.
+        let mut numbered = padded.clone();
+        numbered.prompt = Prompt::Tokens((0..length as u32).collect());
+        let blocks = if cut.is_some() { length / block } else { 0 };
+        for later in 0..=blocks {
+            for request in [&padded, &numbered] {
+                let mut leap = case.clone();
+                leap.workload.requests = vec![request.clone()];
+                leap.schedule.intents = intents.to_vec();
+                if let Some(Act::Cut { tokens }) = cut.map(|at| &mut leap.schedule.intents[at].act)
+                {
+                    *tokens = tokens.saturating_add((later * block) as u32);
+                }
+                out.push(leap);
+            }
+        }
+    }
+}
+
+/// One intent alone among all requests, one of which is a token longer.
+fn single(case: &Case, out: &mut Vec<Case>) {
+    for intent in &case.schedule.intents {
+        let at = case.workload.requests.iter().position(|r| r.uid == intent.uid);
+        let Some(at) = at.filter(|_| case.schedule.intents.len() > 1) else { continue };
+        for place in PLACES {
+            let mut leap = case.clone();
+            leap.schedule.intents = vec![Intent { mark: place(intent), ..*intent }];
+            let (mut wider, mut longer) = (leap.clone(), leap.clone());
+            wider.workload.requests[at].prompt.own_tokens_mut().push(0);
+            let generated = &mut longer.workload.requests[at].max_tokens;
+            *generated = generated.saturating_add(1);
+            out.extend([leap, wider, longer]);
+        }
+    }
+}
+
+/// A sequence that meets what another one left may meet it after a preemption as well.
+fn resumed(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
+    for id in case.workload.requests.iter().map(|r| SampleId { uid: r.uid, sample: r.first_sample })
+    {
+        let Some(request) = alone(case, frozen, id) else { continue };
+        let act = Act::Preempt { kind: PreemptKind::Recompute, away: 0 };
+        let mark = Mark::Computed { residency: 1, tokens: 0 };
+        let preempt = Intent { uid: id.uid, sample: id.sample, mark, act };
+        reshaped(case, &request, &[preempt], out);
     }
 }
 
