@@ -251,6 +251,24 @@ fn replay_tells_held_from_changed_from_missing() {
     let too_long = replay(&|json| json["workload"]["requests"][0]["max_tokens"] = 400.into());
     assert_eq!(too_long.status.code(), Some(2), "{}", text(&too_long.stdout));
     assert!(text(&too_long.stderr).contains("it can never fit"));
+    // One block less than it needs, and exactly what it needs.
+    for (pool, code) in [(1, 2), (2, 0)] {
+        let fit = replay(&|json| {
+            as_sound(json);
+            json["world"]["pool_blocks"] = pool.into();
+            let block = json["world"]["block_size"].as_u64().unwrap();
+            json["workload"]["requests"] = serde_json::json!([
+                {"uid": 1, "prompt": [1, 2], "max_tokens": 2 * block - 1, "ignore_eos": true},
+                {"uid": 2, "prompt": [3], "max_tokens": 1},
+            ]);
+            json["schedule"] = serde_json::json!([]);
+            json["relation"] = "I3".into();
+        });
+        assert_eq!(fit.status.code(), Some(code), "{}", text(&fit.stdout));
+        let err = text(&fit.stderr);
+        let refused = err.contains("request 1 needs 2 blocks, the pool has 1: it can never fit");
+        assert_eq!((refused, err.lines().count() == 1), (code == 2, code == 2), "{err}");
+    }
     let unknown = replay(&|json| json["relation"] = "I9".into());
     assert_eq!(unknown.status.code(), Some(2));
     // What holds has nothing to minimise.

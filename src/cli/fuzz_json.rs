@@ -189,3 +189,47 @@ pub(super) fn document(
     value["failures"] = serde_json::to_value(failures).expect("failures serialise");
     value
 }
+
+#[cfg(test)]
+mod tests {
+    use lockstep::case::Case;
+    use lockstep::contract::Mode;
+    use lockstep::fixture::Fixture;
+    use lockstep::relation::{compare, named};
+    use lockstep::schedule::Schedule;
+    use lockstep::weights;
+    use lockstep::workload::Workload;
+
+    use super::*;
+
+    /// A failure that did not repeat each time says so, to programs and to people, and is not called minimal.
+    #[test]
+    fn what_does_not_repeat_is_told_apart() {
+        let source = weights::source("tiny", None).unwrap();
+        let world = Fixture::hash("tiny", source, Mode::Invariant).unwrap().default_world();
+        for (again, repeatable) in [([true, false, true], false), ([true; 3], true)] {
+            let failure = Failure {
+                relation: named("I1")[0],
+                index: 3,
+                original: Case {
+                    world: world.clone(),
+                    workload: Workload::default(),
+                    schedule: Schedule::default(),
+                    seed: 0,
+                },
+                shrunk: None,
+                divergence: compare::crash("once".into()),
+                again,
+            };
+            let path = Path::new("case.json");
+            let json = FailureJson::new(&failure, path, "replay".into());
+            let json = serde_json::to_value(json).unwrap();
+            assert_eq!(
+                (&json["repeatable"], &json["minimal"]),
+                (&repeatable.into(), &false.into())
+            );
+            let text = lockstep::harness::ledger::failure(&failure, "replay", path, None);
+            assert_eq!(text.contains("not repeatable: it failed again in 2 of 3"), !repeatable);
+        }
+    }
+}

@@ -29,7 +29,7 @@ pub const REQUIRE_GPU: &str = "LOCKSTEP_REQUIRE_GPU";
 /// What the names of Lockstep's environment variables begin with.
 const PREFIX: &str = "LOCKSTEP_";
 /// The rest of the names that something reads.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "CUBIN_CACHE",
     "CUDA_WAIT",
     "DATA",
@@ -43,6 +43,7 @@ const KNOWN: [&str; 13] = [
     "SELFTEST",
     "SELFTEST_FOLDER",
     "SMOLLM2",
+    "SOAK_SECONDS",
 ];
 /// The test of devices against each other has variables of its own.
 const X1: &str = "X1_";

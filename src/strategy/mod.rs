@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod leap;
 mod output;
 mod pressure;
 pub mod reduce;

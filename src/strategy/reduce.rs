@@ -14,6 +14,9 @@ use crate::workload::Prompt;
 /// deleted is frozen to its prompt.
 pub type Frozen = BTreeMap<u64, Vec<u32>>;
 
+/// Seeds that are tried in place of a run's own, from 0: which one is smaller means nothing beyond that.
+pub(super) const SEEDS_TRIED: u64 = 8;
+
 /// A number of a case that can be lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
@@ -270,7 +273,7 @@ pub fn lowered(case: &Case, field: Field, to: u64) -> Case {
 }
 
 /// Blocks that hold every request at once.
-fn roomy(case: &Case) -> u64 {
+pub(super) fn roomy(case: &Case) -> u64 {
     let size = case.world.block_size;
     let requests = case.workload.requests.iter().zip(case.workload.lengths());
     requests.map(|(r, lengths)| u64::from(r.samples) * lengths.blocks(size) as u64).sum()
@@ -320,7 +323,8 @@ pub fn with_zeros(case: &Case, places: &[(usize, usize)]) -> Case {
     case
 }
 
-/// Every single reduction: deletions, tokens set to 0, and each field lowered by one and to its floor.
+/// Every single reduction: deletions, tokens set to 0, each field lowered by one and to its floor, the run's seed to each of
+/// the first few.
 pub fn singles(case: &Case, frozen: &Frozen) -> Vec<Case> {
     let mut out = Vec::new();
     out.extend((0..case.schedule.intents.len()).map(|i| without_intents(case, i, i + 1)));
@@ -331,6 +335,11 @@ pub fn singles(case: &Case, frozen: &Frozen) -> Vec<Case> {
     for field in fields(case) {
         let (value, floor) = value(case, field);
         if value > floor {
+            if field == Field::RunSeed {
+                let seeds = floor..value.min(SEEDS_TRIED);
+                out.extend(seeds.map(|seed| lowered(case, field, seed)));
+                continue;
+            }
             out.push(lowered(case, field, floor));
             if value - 1 > floor {
                 out.push(lowered(case, field, value - 1));

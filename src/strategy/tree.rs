@@ -2,7 +2,9 @@
 //!
 //! Deleting from a list tries all of it, then halves, quarters and so on to single elements, from the end; after a
 //! success the cursor stays where it is instead of starting over. Numbers are tried at their floor, then bisected.
-//! Passes repeat until a whole round changes nothing. Candidates are remembered, so none runs twice.
+//! Lengths go down before tokens are set to 0, since prompts that differ in a token alone are shorter than those that
+//! differ in length. Passes repeat until a whole round changes nothing; then [leaps](super::leap) are tried, and after one
+//! that fails too the passes start again. Candidates are remembered, so none runs twice.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +12,8 @@ use proptest::strategy::ValueTree;
 
 use crate::case::Case;
 
-use super::reduce::{self, Field, Frozen};
+use super::leap;
+use super::reduce::{self, Field, Frozen, SEEDS_TRIED};
 use super::swarm::Features;
 
 /// The shrinking state of one failing case.
@@ -39,6 +42,8 @@ enum Pass {
     Merges(Blocks),
     Tokens(Blocks),
     Fields(Lowering),
+    /// Leaps from the case at the beginning of this pass, the next one last.
+    Leaps(Vec<Case>),
     Done,
 }
 
@@ -141,7 +146,9 @@ impl CaseTree {
                     lowering.passes = Some(lowering.proposed);
                 }
             }
-            Pass::Done => {}
+            // What a leap leads to has other leaps.
+            Pass::Leaps(leaps) if adopted => leaps.clear(),
+            Pass::Leaps(_) | Pass::Done => {}
         }
     }
 
@@ -193,6 +200,10 @@ impl CaseTree {
                 let (value, floor) = reduce::value(best, field);
                 let next = match lowering.passes {
                     None if value > floor => Some(floor),
+                    // Seeds have no order: a larger one that fails says nothing of those between.
+                    Some(passes) if field == Field::RunSeed => {
+                        Some(passes + 1).filter(|next| *next < value.min(SEEDS_TRIED))
+                    }
                     Some(passes) if value > passes + 1 => Some(passes + (value - passes) / 2),
                     _ => None,
                 };
@@ -203,6 +214,7 @@ impl CaseTree {
                 lowering.at += 1;
                 lowering.passes = None;
             },
+            Pass::Leaps(leaps) => leaps.pop(),
             Pass::Done => None,
         }
     }
@@ -212,13 +224,18 @@ impl CaseTree {
         self.pass = match self.pass {
             Pass::Intents(_) => Pass::Requests(Blocks::new(best.workload.requests.len())),
             Pass::Requests(_) => Pass::Merges(Blocks { size: 1, end: reduce::merges(best).len() }),
-            Pass::Merges(_) => Pass::Tokens(Blocks::new(reduce::tokens(best).len())),
-            Pass::Tokens(_) => Pass::Fields(Lowering::new(best)),
-            Pass::Fields(_) if self.changed => {
+            Pass::Merges(_) => Pass::Fields(Lowering::new(best)),
+            Pass::Fields(_) => Pass::Tokens(Blocks::new(reduce::tokens(best).len())),
+            Pass::Tokens(_) | Pass::Leaps(_) if self.changed => {
                 self.changed = false;
                 Pass::Intents(Blocks::new(best.schedule.intents.len()))
             }
-            Pass::Fields(_) | Pass::Done => Pass::Done,
+            Pass::Tokens(_) => {
+                let mut leaps = leap::leaps(best, &self.frozen);
+                leaps.reverse();
+                Pass::Leaps(leaps)
+            }
+            Pass::Leaps(_) | Pass::Done => Pass::Done,
         };
     }
 }

@@ -49,11 +49,14 @@ pub(crate) enum Fault {
     ActivationSkipped,
     /// A norm that is fused is left out.
     NormSkipped,
+    /// A chunk of several rows behind exactly one block, which it shares with a sequence that decodes in the same step, is
+    /// written and rotated as one position later.
+    OneBlockShared,
 }
 
 impl Fault {
     #[allow(dead_code, reason = "tests/planted lists its own")]
-    pub(crate) const ALL: [Fault; 17] = [
+    pub(crate) const ALL: [Fault; 18] = [
         Fault::BlocksSwapped,
         Fault::BlockOfANeighbour,
         Fault::WriteLost,
@@ -71,6 +74,7 @@ impl Fault {
         Fault::ResidualLost,
         Fault::ActivationSkipped,
         Fault::NormSkipped,
+        Fault::OneBlockShared,
     ];
 }
 
@@ -311,6 +315,15 @@ impl Device for Faulty {
                         s.start += 1;
                     }
                 });
+            }
+            Some(Fault::OneBlockShared) => {
+                let decodes = |s: &&Sequence| s.len == 1 && s.start > 0;
+                let shared: Vec<u32> =
+                    layout.sequences.iter().filter(decodes).map(|s| s.blocks[0]).collect();
+                for s in layout.sequences.iter_mut().filter(|s| s.len > 1 && s.start == size) {
+                    let fits = s.start + s.len < size * s.blocks.len() as u32;
+                    s.start += u32::from(fits && shared.contains(&s.blocks[0]));
+                }
             }
             Some(Fault::WriteToOtherLayer) if layout.rows() > layout.sequences.len() => {
                 layer = kv.shape().layers - 1 - layer;
