@@ -4,6 +4,7 @@
 //! forecast of the run is followed boundary by boundary, and each sequence may be treated otherwise at each of them: a
 //! random walk. Marks are where the forecast stands, so that most intents fire.
 
+use crate::contract::sampler::SamplerParams;
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
 use crate::workload::{Request, SampleId, Workload};
 use crate::world::World;
@@ -26,20 +27,30 @@ pub(super) fn lay(
     if swarm.level(Feature::Storm) == 0 || space.prompts.is_some() || positions_max < 64 {
         return None;
     }
-    world.block_size = draw.pick(&[1, 2, 3, 4, 5, 7]);
     world.prefix_cache = true;
     world.token_budget = None;
+    let samples = draw.pick(&[1, 2, 2, 2, 3]);
+    // A block of one position is never shared in part.
+    let blocks: &[u32] = if samples > 1 { &[2, 3, 4, 5, 7] } else { &[1, 2, 3, 4, 5, 7] };
+    world.block_size = draw.pick(blocks);
     let block = world.block_size as usize;
-    let samples = draw.pick(&[1, 2, 2, 3]);
     let length = 1 + draw.below(2 * block + 2);
     let vocab = space.edges.vocab as usize;
     let prompt: Vec<u32> = (0..length).map(|_| draw.below(vocab) as u32).collect();
     let kin = samples > 1;
-    let mut request = |uid: u64, prompt: Vec<u32>, max_tokens: usize, samples: u32| Planned {
+    // Flat draws end some outputs early.
+    let temperature = draw.pick(&[0.0, 1.5, 8.0, 8.0]);
+    let stops: Vec<u32> = match draw.percent(20) {
+        true => (0..24).map(|_| draw.below(vocab) as u32).collect(),
+        false => Vec::new(),
+    };
+    let request = |uid: u64, prompt: Vec<u32>, max_tokens: usize, samples: u32| Planned {
         prompt_len: prompt.len(),
         request: Request {
             samples,
-            ignore_eos: draw.percent(80),
+            ignore_eos: false,
+            sampling: SamplerParams { temperature, ..SamplerParams::default() },
+            stop_token_ids: stops.clone(),
             ..Request::new(uid, prompt, max_tokens as u32)
         },
         shared: 0,
@@ -47,18 +58,24 @@ pub(super) fn lay(
         follows: None,
     };
     let mut all = vec![request(1, prompt.clone(), 0, samples)];
-    if samples < 3 {
+    // What another one leaves in the cache is evicted for the copy of a shared block.
+    let leaves = samples == 2 && draw.percent(40);
+    if leaves || samples == 1 || samples == 2 && draw.percent(60) {
         all.push(request(2, Vec::new(), 0, 1));
     }
     // Whom others fork from stays long enough to be found.
-    all[0].request.max_tokens = if kin { draw.between(5, 9) } else { draw.between(1, 8) } as u32;
+    all[0].request.max_tokens = match kin && draw.percent(75) {
+        true => draw.between(4, 9),
+        false => draw.between(1, 8),
+    } as u32;
     if let Some(other) = all.get_mut(1) {
         let mut tokens = prompt[..draw.below(length + 1)].to_vec();
-        let own = 1 + draw.below(2 * block);
+        let own =
+            if leaves { block + draw.below(2 * block + 1) } else { 1 + draw.below(2 * block) };
         tokens.extend((0..own).map(|_| draw.below(vocab) as u32));
         other.prompt_len = tokens.len();
         other.request.prompt = tokens.into();
-        other.request.max_tokens = draw.between(1, 5) as u32;
+        other.request.max_tokens = draw.between(1, if leaves { 2 } else { 5 }) as u32;
         if !kin {
             other.request.samples = 2;
         }
@@ -66,23 +83,38 @@ pub(super) fn lay(
     let blocks = |p: &Planned| p.blocks(world.block_size) / p.request.samples as usize;
     let largest = all.iter().map(blocks).max().unwrap_or(1);
     // Siblings need room next to the one that they fork from.
-    let spare = if kin { largest / 2 + 1 } else { 0 };
+    let spare = if kin { draw.below(largest / 2 + 2) } else { 0 };
     world.pool_blocks = (largest + spare + draw.below(3)) as u32;
+    if leaves {
+        let cached = all[1].prompt_len / block;
+        let others = if draw.percent(50) { 1 } else { (length + draw.below(3)).div_ceil(block) };
+        world.pool_blocks = largest.max(others + cached) as u32;
+    }
+    if draw.percent(50) {
+        all.reverse();
+    }
     *planned = all;
     let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     world.swap_blocks = draw.pick(&[0, 2, 4, 8, 16, 16, 16, 16]);
-    Some(walk(draw, world, &workload, kin))
+    Some(walk(draw, world, &workload, kin, if leaves { 3 } else { 0 }))
 }
 
 /// Most boundaries at which a storm deviates.
 const WALK_MAX: usize = 48;
 
-/// Walks through the run, deviating at random.
-fn walk(draw: &mut Draw<'_>, world: &World, workload: &Workload, kin: bool) -> Schedule {
+/// Walks through the run, deviating at random. Request 1 comes `after` boundaries late.
+fn walk(
+    draw: &mut Draw<'_>,
+    world: &World,
+    workload: &Workload,
+    kin: bool,
+    after: usize,
+) -> Schedule {
     let mut gust = Gust::new(draw, kin);
     let mut schedule = Schedule::default();
     for id in workload.sample_ids() {
-        let steps = gust.draw.below(if id.sample > 0 { 5 } else { 4 }) as u32;
+        let late = if id.uid == 1 { after } else { 0 };
+        let steps = (late + gust.draw.below(if id.sample > 0 { 9 } else { 4 })) as u32;
         if steps > 0 {
             let arrive = Act::Arrive { steps };
             let SampleId { uid, sample } = id;
@@ -96,6 +128,7 @@ fn walk(draw: &mut Draw<'_>, world: &World, workload: &Workload, kin: bool) -> S
         if forecast.is_done() {
             break;
         }
+        gust.swaps = None;
         for (i, stood) in stood.iter_mut().enumerate() {
             let now = (forecast.sequences[i].residency, forecast.launched(i));
             let moved = stood.replace(now) != Some(now);
@@ -107,6 +140,9 @@ fn walk(draw: &mut Draw<'_>, world: &World, workload: &Workload, kin: bool) -> S
     Schedule { intents: forecast.intents().to_vec() }
 }
 
+/// Percent of the offers at which a sample waits for another one to fork from.
+const PATIENCE: usize = 30;
+
 /// What a storm decides.
 struct Gust<'a, 'r> {
     draw: &'a mut Draw<'r>,
@@ -114,6 +150,12 @@ struct Gust<'a, 'r> {
     busy: usize,
     /// Acts that this storm has none of: others are met in longer runs without them.
     lacks: [bool; 8],
+    /// Percent of chunks that land late.
+    lands: usize,
+    /// Percent of sequences in flight that lose their residency.
+    leaves: usize,
+    /// Request of a sequence that is swapped at this boundary: it may be back at once, for others to fork from.
+    swaps: Option<u64>,
     intents: Vec<Intent>,
 }
 
@@ -134,11 +176,13 @@ impl<'a, 'r> Gust<'a, 'r> {
         let mut lacks = [false; 8];
         for (act, lacks) in lacks.iter_mut().enumerate() {
             *lacks = match about_kin {
-                true => matches!(act, REFUSE | EVICT | CUT),
+                true => matches!(act, REFUSE | EVICT) || act == CUT && draw.percent(50),
                 false => draw.percent(if act == ABORT { 50 } else { 25 }),
             };
         }
-        Gust { draw, busy, lacks, intents: Vec::new() }
+        let lands = draw.pick(&[20, 35, 60, 80]);
+        let leaves = draw.pick(&[15, 50, 80]);
+        Gust { draw, busy, lacks, lands, leaves, swaps: None, intents: Vec::new() }
     }
 
     /// Decides about a sequence at the next boundary; `moved` if it stands elsewhere than at the one before.
@@ -152,42 +196,47 @@ impl<'a, 'r> Gust<'a, 'r> {
                 if s.offer_at <= forecast.boundary && !s.awaits(forecast.intents(), offer) =>
             {
                 let looks = s.stand == Stand::Waiting;
-                if looks && forecast.forkable(i).is_some() && self.draw.percent(50) {
+                let percent = if self.swaps == Some(uid) { 90 } else { 50 };
+                if looks && forecast.forkable(i).is_some() && self.draw.percent(percent) {
                     self.intents.push(of(offer, Act::Fork));
                     self.chunk(|act| of(first_chunk(s.residency + 1), act));
                     return;
                 }
-                if self.draw.below(9) >= self.busy {
+                if sample > 0 && looks && !self.lacks[HOLD] && self.draw.percent(PATIENCE) {
+                    // Until there is somebody to fork from.
+                    return self.intents.push(of(offer, Act::Hold { steps: 1 }));
+                }
+                let own =
+                    if looks && !self.lacks[EVICT] { forecast.evictable(i) } else { Vec::new() };
+                if !own.is_empty() && self.draw.percent(50) {
+                    // The tail first, so that what is evicted is not what the others are found through.
+                    let count = 1 + self.draw.below(own.len().min(3));
+                    let blocks = own.iter().rev().take(count);
+                    self.intents.extend(blocks.map(|&block| of(offer, Act::Evict { block })));
+                    if self.draw.percent(30) && !self.lacks[REFUSE] {
+                        self.intents.push(of(offer, Act::Hit { at_most: 0 }));
+                    }
+                    return self.chunk(|act| of(first_chunk(s.residency + 1), act));
+                }
+                if !self.acts_on(false) {
                     return;
                 }
                 let refuse = Act::Hit { at_most: 0 };
-                let own = |n: u32| (0..n).rev().map(|block| Act::Evict { block });
-                match self.draw.below(if looks { 7 } else { 3 }) {
+                match self.draw.below(if looks { 6 } else { 3 }) {
                     0 if !self.lacks[HOLD] => {
                         return self.intents.push(of(offer, Act::Hold { steps: 1 }));
                     }
                     1 if !self.lacks[ABORT] => return self.intents.push(of(offer, Act::Abort)),
-                    3 if !self.lacks[REFUSE] => self.intents.push(of(offer, refuse)),
-                    4 if !self.lacks[EVICT] => {
-                        self.intents.push(of(offer, Act::Evict { block: 1 }));
-                        if self.draw.percent(50) && !self.lacks[REFUSE] {
-                            self.intents.push(of(offer, refuse));
-                        }
-                    }
-                    5 if !self.lacks[EVICT] => {
-                        self.intents.extend(own(2).map(|act| of(offer, act)))
-                    }
-                    6 if !self.lacks[EVICT] => {
-                        self.intents.extend(own(3).map(|act| of(offer, act)))
-                    }
+                    3 | 4 if !self.lacks[REFUSE] => self.intents.push(of(offer, refuse)),
                     _ => {}
                 }
                 self.chunk(|act| of(first_chunk(s.residency + 1), act));
             }
-            Stand::Running if self.draw.below(9) < self.busy => {
+            Stand::Running if self.acts_on(moved && forecast.is_in_flight(i)) => {
                 let tokens = forecast.launched(i) as u32;
                 let mark = Mark::Computed { residency: s.residency, tokens };
-                match self.draw.below(6) {
+                let choices = if forecast.is_in_flight(i) { 3 } else { 6 };
+                match self.draw.below(choices) {
                     0 if moved && !self.lacks[ABORT] => self.intents.push(of(mark, Act::Abort)),
                     1 if moved && !self.lacks[PREEMPT] => {
                         let kind = PreemptKind::Recompute;
@@ -196,6 +245,8 @@ impl<'a, 'r> Gust<'a, 'r> {
                     2 if moved && !self.lacks[SWAP] => {
                         let kind = PreemptKind::Swap;
                         self.intents.push(of(mark, Act::Preempt { kind, away: 0 }));
+                        self.swaps = Some(uid);
+                        self.chunk(|act| of(first_chunk(s.residency + 1), act));
                     }
                     _ if !forecast.is_in_flight(i) && !s.awaits(forecast.intents(), mark) => {
                         self.chunk(|act| of(mark, act));
@@ -207,12 +258,20 @@ impl<'a, 'r> Gust<'a, 'r> {
         }
     }
 
-    /// Cuts the next chunk, or lets it land late, or neither.
+    /// Whether a sequence is treated otherwise at all.
+    fn acts_on(&mut self, in_flight: bool) -> bool {
+        match in_flight {
+            true => self.draw.percent(self.leaves),
+            false => self.draw.below(9) < self.busy,
+        }
+    }
+
+    /// Lets the next chunk land late, or cuts it, or neither.
     fn chunk(&mut self, of: impl Fn(Act) -> Intent) {
-        match self.draw.below(3) {
-            0 if !self.lacks[CUT] => self.intents.push(of(Act::Cut { tokens: 1 })),
-            1 if !self.lacks[LAND] => self.intents.push(of(Act::Land { late: 1 })),
-            _ => {}
+        if !self.lacks[LAND] && self.draw.percent(self.lands) {
+            self.intents.push(of(Act::Land { late: 1 }));
+        } else if !self.lacks[CUT] && self.draw.percent(33) {
+            self.intents.push(of(Act::Cut { tokens: 1 }));
         }
     }
 }

@@ -143,6 +143,13 @@ impl Forecast {
         self.reside(i, cached, count * self.block_size, count);
     }
 
+    /// Own blocks of a sequence that are cached, and that nobody uses.
+    pub(in crate::strategy) fn evictable(&self, i: usize) -> Vec<u32> {
+        let chains = self.sequences[i].chains.iter().enumerate();
+        let unused = |chain| self.pool.find(chain).is_some_and(|b| self.pool.references(b) == 0);
+        chains.filter(|(_, chain)| unused(**chain)).map(|(j, _)| j as u32).collect()
+    }
+
     /// Blocks and positions that a fork would attach.
     pub(in crate::strategy) fn forkable(&self, i: usize) -> Option<(Vec<u32>, usize)> {
         let child = &self.sequences[i];
