@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::coverage;
 use crate::record::{Inert, Run, SENTINELS, SentinelCounts};
-use crate::relation::{Compared, Judgement, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread};
+use crate::relation::{
+    Compared, Judgement, RARE_CASES_MIN, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread,
+};
 use crate::schedule::ActKind;
 use crate::subject::{Capabilities, Edges};
 
@@ -129,7 +131,9 @@ impl Coverage {
 
     fn spread(&self, spread: Spread) -> Vec<(String, u64)> {
         match spread {
-            Spread::Fired(s) => vec![(s.name().to_owned(), self.fired_in[s as usize])],
+            Spread::Fired(s) | Spread::Rare(s) => {
+                vec![(s.name().to_owned(), self.fired_in[s as usize])]
+            }
             Spread::RowEdges => {
                 self.edges.iter().map(|(e, n)| (format!("row_edge_{e}"), *n)).collect()
             }
@@ -235,7 +239,7 @@ impl Tally {
 
     /// Fills in which minima were missed. A relation that no case exercised is vacuous whatever the number of cases.
     pub(super) fn settle(&mut self, capabilities: &Capabilities) {
-        let due = self.minima_are_due();
+        let cases = self.cases;
         for tally in &mut self.relations {
             let relation = tally.relation;
             let mut missed = Vec::new();
@@ -245,12 +249,15 @@ impl Tally {
             }
             let asked = tally.not_applicable.is_none();
             let spreads = relation.spreads.iter().filter(|s| asked && has(capabilities, **s));
-            for (name, count) in spreads.flat_map(|s| tally.coverage.spread(*s)) {
-                if due && count < minimum(&name) {
-                    let judged = tally.held + tally.broken;
-                    missed.push(format!("{name} in {count} of {judged} cases"));
+            for spread in spreads {
+                let (from, least) = due(*spread);
+                for (name, count) in tally.coverage.spread(*spread) {
+                    if cases >= from && count < least {
+                        let judged = tally.held + tally.broken;
+                        missed.push(format!("{name} in {count} of {judged} cases"));
+                    }
+                    seen.insert(name, count);
                 }
-                seen.insert(name, count);
             }
             if tally.held + tally.broken == 0 && tally.not_applicable.is_none() {
                 missed.insert(0, "no case passed its gate".into());
@@ -280,7 +287,9 @@ impl Tally {
 /// Whether the subject has the mechanism, so that its minimum is due.
 fn has(capabilities: &Capabilities, spread: Spread) -> bool {
     match spread {
-        Spread::Fired(sentinel) => capabilities.sentinels.contains(&sentinel),
+        Spread::Fired(sentinel) | Spread::Rare(sentinel) => {
+            capabilities.sentinels.contains(&sentinel)
+        }
         Spread::RowEdges | Spread::Ties => true,
         Spread::FreshProcess => capabilities.fresh_process,
     }
@@ -288,6 +297,11 @@ fn has(capabilities: &Capabilities, spread: Spread) -> bool {
 
 const FRESH_PROCESS: &str = "fresh_process";
 
-fn minimum(name: &str) -> u64 {
-    if name == FRESH_PROCESS { 1 } else { SPREAD_MIN }
+/// Cases from which on a minimum is due, and the minimum.
+fn due(spread: Spread) -> (u64, u64) {
+    match spread {
+        Spread::Rare(_) => (RARE_CASES_MIN, 1),
+        Spread::FreshProcess => (SPREAD_CASES_MIN, 1),
+        Spread::Fired(_) | Spread::RowEdges | Spread::Ties => (SPREAD_CASES_MIN, SPREAD_MIN),
+    }
 }

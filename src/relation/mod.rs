@@ -62,6 +62,8 @@ impl Compared {
 pub enum Spread {
     /// The sentinel fired in at least [`SPREAD_MIN`] cases.
     Fired(Sentinel),
+    /// The sentinel fired in at least one case; due from [`RARE_CASES_MIN`] cases on, since few draws come to it.
+    Rare(Sentinel),
     /// Each row count at which the subject changes its launches was crossed in at least [`SPREAD_MIN`] cases.
     RowEdges,
     /// A case was repeated in a fresh process at least once.
@@ -72,6 +74,8 @@ pub enum Spread {
 
 /// Cases from which on the spread minima are due.
 pub const SPREAD_CASES_MIN: u64 = 200;
+/// Cases from which on the minima of rare mechanisms are due.
+pub const RARE_CASES_MIN: u64 = 2000;
 /// Cases in which a spread sentinel must have fired by then.
 pub const SPREAD_MIN: u64 = 2;
 

@@ -4,6 +4,7 @@
 //! in them, so that a campaign of three cases is not vacuous.
 
 mod draw;
+mod forecast;
 mod leap;
 mod output;
 mod pressure;
@@ -22,6 +23,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sha2::{Digest as _, Sha256};
 
 use crate::case::Case;
+use crate::schedule::Schedule;
 use crate::subject::Edges;
 use crate::workload::Workload;
 use crate::world::World;
@@ -139,16 +141,20 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let count = workload::count(draw, space, &swarm, least);
     let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let stormy = storm::lay(draw, space, &swarm, &mut world, &mut planned);
+    let is_stormy = stormy.is_some();
     let pressed = stormy.or_else(|| pressure::lay(draw, space, &swarm, &mut world, &mut planned));
     let mut workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     if pressed.is_none() {
         workload::size_pool(draw, &swarm, &mut world, &workload);
     }
-    workload::size_swap(draw, &swarm, &mut world, &workload);
+    if !is_stormy {
+        workload::size_swap(draw, &swarm, &mut world, &workload);
+    }
     let mut schedule = match pressed {
         Some(schedule) => schedule,
         None => schedule::schedule(draw, space, &swarm, &world, &planned),
     };
+    thin_out(draw, &world, &workload, &mut schedule);
     if let Some(index) = place {
         let (world, workload, schedule) = (&mut world, &mut workload, &mut schedule);
         staples::add(draw, space, index, &mut staples::Parts { world, workload, schedule });
@@ -157,6 +163,15 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
         directed.copied().unwrap_or_default().iter().chain(&space.focus).copied().collect();
     let case = Case { world, workload, schedule, seed: draw.word() >> 16 };
     CaseTree::new(case).drawn_with(swarm.features(), targets)
+}
+
+/// Percent of the intents kept that are expected to change nothing: that they don't is worth a look, too.
+const INERT_KEPT: usize = 20;
+
+/// Drops most of the intents that are expected to change nothing.
+fn thin_out(draw: &mut Draw<'_>, world: &World, workload: &Workload, schedule: &mut Schedule) {
+    let mut fired = forecast::fired(world, workload, schedule).into_iter();
+    schedule.intents.retain(|_| fired.next() == Some(true) || draw.percent(INERT_KEPT));
 }
 
 #[cfg(test)]

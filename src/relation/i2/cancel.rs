@@ -17,8 +17,8 @@ pub(in crate::relation) static CANCEL: Relation = Relation {
     gates: &[Sentinel::Abort],
     spreads: &[
         Spread::Fired(Sentinel::AbortMidPrefill),
-        Spread::Fired(Sentinel::AbortSwapped),
-        Spread::Fired(Sentinel::AbortShared),
+        Spread::Rare(Sentinel::AbortSwapped),
+        Spread::Rare(Sentinel::AbortShared),
     ],
     focus: &[Feature::Abort, Feature::Cut, Feature::Swap, Feature::Samples],
     applies: |c| can(c, ActKind::Abort, "the subject can't abort"),

@@ -17,9 +17,9 @@ pub(in crate::relation) static SWAP: Relation = Relation {
     spreads: &[
         Spread::Fired(Sentinel::SwapIn),
         Spread::Fired(Sentinel::SwapMidPrefill),
-        Spread::Fired(Sentinel::SwapAgain),
+        Spread::Rare(Sentinel::SwapAgain),
         Spread::Fired(Sentinel::SwapMoved),
-        Spread::Fired(Sentinel::SwapNoRoom),
+        Spread::Rare(Sentinel::SwapNoRoom),
     ],
     focus: &[Feature::Swap, Feature::Cut],
     applies: |c| can_with_kv(c, ActKind::Swap, "the subject can't swap"),
