@@ -25,7 +25,7 @@ struct Storm {
 }
 
 /// Storms that are drawn for each that is kept.
-const DRAWN: usize = 6;
+const DRAWN: usize = 12;
 
 /// Draws a storm, if the case is to have one: makes the world tight, the requests few and short. Of several it is the
 /// one with most of what is rare.
