@@ -244,7 +244,7 @@ impl Sequence {
         Some(self.pending.remove(at))
     }
 
-    /// Whether nothing is left of it to take in at this mark.
+    /// Whether an intent at this mark is still to be taken.
     pub(super) fn awaits(&self, intents: &[Intent], mark: Mark) -> bool {
         self.pending.iter().any(|k| intents[*k].mark == mark)
     }
@@ -396,7 +396,7 @@ impl Forecast {
         (s.blocks, s.computed, s.indexed) = (blocks, computed, indexed);
     }
 
-    /// Takes the residency of a sequence; `away` boundaries pass before it may be offered.
+    /// Gives back the blocks of a sequence that leaves; what is in flight keeps them until it lands.
     fn release(&mut self, i: usize) {
         let blocks = std::mem::take(&mut self.sequences[i].blocks);
         match self.flights.iter_mut().find(|f| !f.left && f.slice.at == i) {
