@@ -65,7 +65,7 @@ impl Space {
             focus: Vec::new(),
             requests_max: 33,
             output_max: 9,
-            long_percent: 60,
+            long_percent: 70,
         }
     }
 

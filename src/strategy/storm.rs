@@ -11,11 +11,24 @@ use crate::world::World;
 
 use super::Space;
 use super::draw::Draw;
-use super::forecast::{Forecast, Stand};
+use super::forecast::{Deed, Forecast, Stand};
 use super::swarm::{Feature, Swarm};
 use super::workload::Planned;
 
-/// Draws a storm, if the case is to have one: makes the world tight, the requests few and short.
+/// A storm: its world, requests and deviations.
+struct Storm {
+    world: World,
+    planned: Vec<Planned>,
+    schedule: Schedule,
+    /// How much of what is rare happens in it.
+    weight: u64,
+}
+
+/// Storms that are drawn for each that is kept.
+const DRAWN: usize = 12;
+
+/// Draws a storm, if the case is to have one: makes the world tight, the requests few and short. Of several it is the
+/// one with most of what is rare.
 pub(super) fn lay(
     draw: &mut Draw<'_>,
     space: &Space,
@@ -27,6 +40,17 @@ pub(super) fn lay(
     if swarm.level(Feature::Storm) == 0 || space.prompts.is_some() || positions_max < 64 {
         return None;
     }
+    let drawn = (0..DRAWN).map(|_| storm(draw, space, world));
+    // Of equals the first.
+    let storm = drawn.reduce(|a, b| if b.weight > a.weight { b } else { a })?;
+    *world = storm.world;
+    *planned = storm.planned;
+    Some(storm.schedule)
+}
+
+/// Draws a storm in a world like this one.
+fn storm(draw: &mut Draw<'_>, space: &Space, world: &World) -> Storm {
+    let mut world = world.clone();
     world.prefix_cache = true;
     world.token_budget = None;
     let samples = draw.pick(&[1, 2, 2, 2, 3]);
@@ -93,10 +117,40 @@ pub(super) fn lay(
     if draw.percent(50) {
         all.reverse();
     }
-    *planned = all;
-    let workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
+    let workload = Workload { requests: all.iter().map(|p| p.request.clone()).collect() };
     world.swap_blocks = draw.pick(&[0, 2, 4, 8, 16, 16, 16, 16]);
-    Some(walk(draw, world, &workload, kin, if leaves { 3 } else { 0 }))
+    let forecast = walk(draw, &world, &workload, kin, if leaves { 3 } else { 0 });
+    Storm {
+        world,
+        planned: all,
+        schedule: Schedule { intents: forecast.intents().to_vec() },
+        weight: weight(&forecast),
+    }
+}
+
+/// How much of what is rare happens: each run of three deeds of a sequence counts once, by the product of how rare they
+/// are.
+fn weight(forecast: &Forecast) -> u64 {
+    let mut last = vec![[None; 2]; forecast.sequences.len()];
+    let mut runs = std::collections::BTreeSet::new();
+    for &(i, deed) in &forecast.log {
+        let [a, b] = last[i];
+        if let (Some(a), Some(b)) = (a, b) {
+            runs.insert([a, b, deed]);
+        }
+        last[i] = [b, Some(deed)];
+    }
+    runs.iter().map(|run| run.iter().map(|deed| rarity(*deed)).product::<u64>()).sum()
+}
+
+fn rarity(deed: Deed) -> u64 {
+    match deed {
+        Deed::Copy => 6,
+        Deed::Abort => 4,
+        Deed::Evict | Deed::Fork => 3,
+        Deed::Miss | Deed::SwapOut | Deed::SwapIn | Deed::Preempt | Deed::Refuse | Deed::Part => 2,
+        Deed::Admit | Deed::Hit | Deed::Chunk | Deed::Decode | Deed::Publish | Deed::Finish => 1,
+    }
 }
 
 /// Most boundaries at which a storm deviates.
@@ -109,7 +163,7 @@ fn walk(
     workload: &Workload,
     kin: bool,
     after: usize,
-) -> Schedule {
+) -> Forecast {
     let mut gust = Gust::new(draw, kin);
     let mut schedule = Schedule::default();
     for id in workload.sample_ids() {
@@ -137,7 +191,7 @@ fn walk(
         }
         forecast.step();
     }
-    Schedule { intents: forecast.intents().to_vec() }
+    forecast
 }
 
 /// Percent of the offers at which a sample waits for another one to fork from.
@@ -177,7 +231,7 @@ impl<'a, 'r> Gust<'a, 'r> {
         for (act, lacks) in lacks.iter_mut().enumerate() {
             *lacks = match about_kin {
                 true => matches!(act, REFUSE | EVICT) || act == CUT && draw.percent(50),
-                false => draw.percent(if act == ABORT { 50 } else { 25 }),
+                false => draw.percent(if act == ABORT { 35 } else { 25 }),
             };
         }
         let lands = draw.pick(&[20, 35, 60, 80]);

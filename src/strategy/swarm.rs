@@ -161,7 +161,7 @@ impl Swarm {
         rare(&mut levels[Feature::Poison as usize], draw.percent(60));
         rare(&mut levels[Feature::Stops as usize], draw.percent(40));
         rare(&mut levels[Feature::Scored as usize], draw.percent(40));
-        rare(&mut levels[Feature::Storm as usize], draw.percent(30));
+        rare(&mut levels[Feature::Storm as usize], draw.percent(28));
         Swarm(levels)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::schedule::{Act, Intent, Mark, PreemptKind};
 
-use super::{Flight, Forecast, Slice, Stand};
+use super::{Deed, Flight, Forecast, Slice, Stand};
 
 /// Whether an intent's mark is reached by a resident sequence.
 fn is_computed(intent: &Intent, in_residency: u32, computed: usize) -> bool {
@@ -50,6 +50,7 @@ impl Forecast {
             self.fired[k] = true;
             self.release(i);
             self.sequences[i].stand = Stand::Finished;
+            self.log.push((i, Deed::Abort));
             return;
         }
         while let Some((k, act)) = self.due(i, launched, |act| matches!(act, Act::Preempt { .. })) {
@@ -90,6 +91,7 @@ impl Forecast {
         let s = &mut self.sequences[i];
         s.stand = Stand::Swapped;
         (s.slots, s.offer_at, s.indexed) = (held, offer_at, 0);
+        self.log.push((i, Deed::SwapOut));
         true
     }
 
@@ -101,12 +103,14 @@ impl Forecast {
             let s = &mut self.sequences[i];
             s.stand = Stand::Finished;
             self.swap_free += std::mem::take(&mut s.slots);
+            self.log.push((i, Deed::Abort));
             return;
         }
         if let Some((k, act)) = self.offered(i, |act| matches!(act, Act::Hold { .. })) {
             self.fired[k] = act.delay() > 0;
             if act.delay() > 0 {
                 self.sequences[i].offer_at = self.boundary + act.delay();
+                self.log.push((i, Deed::Refuse));
                 return;
             }
         }
@@ -115,6 +119,7 @@ impl Forecast {
             let blocks = (0..slots).filter_map(|_| self.hand_out(i)).collect();
             self.swap_free += slots;
             let computed = self.sequences[i].computed;
+            self.log.push((i, Deed::SwapIn));
             return self.reside(i, blocks, computed, 0);
         }
         if let Some((k, _)) = self.offered(i, |act| act == Act::Fork)
@@ -122,6 +127,7 @@ impl Forecast {
             && (blocks != cached || !positions.is_multiple_of(self.block_size))
         {
             self.fired[k] = true;
+            self.log.extend([(i, Deed::Admit), (i, Deed::Fork)]);
             blocks.iter().for_each(|b| self.pool.share(*b));
             return self.reside(i, blocks, positions, positions / self.block_size);
         }
@@ -130,9 +136,11 @@ impl Forecast {
             let chain = self.sequences[i].chains.get(block as usize).copied();
             self.fired[k] = chain.is_some_and(|chain| self.pool.evict(chain));
             if self.fired[k] {
+                self.log.push((i, Deed::Evict));
                 cached = self.lookup(i);
             }
         }
+        let findable = cached.len();
         while let Some((k, act)) = self.offered(i, |act| matches!(act, Act::Hit { .. })) {
             let Act::Hit { at_most } = act else { continue };
             self.fired[k] = (at_most as usize) < cached.len();
@@ -140,6 +148,10 @@ impl Forecast {
         }
         cached.iter().for_each(|b| self.pool.share(*b));
         let count = cached.len();
+        self.log.push((i, Deed::Admit));
+        if findable > 0 {
+            self.log.push((i, if count > 0 { Deed::Hit } else { Deed::Miss }));
+        }
         self.reside(i, cached, count * self.block_size, count);
     }
 
@@ -210,7 +222,10 @@ impl Forecast {
             Some(Act::Place { nth }) => nth as usize,
             _ => 0,
         };
-        let (block, nth, _) = self.pool.take(wanted)?;
+        let (block, nth, evicts) = self.pool.take(wanted)?;
+        if evicts {
+            self.log.push((i, Deed::Evict));
+        }
         if let Some(k) = taken {
             self.fired[k] = nth > 0;
         }

@@ -29,6 +29,43 @@ pub(super) enum Stand {
     Finished,
 }
 
+/// What is expected to happen to a sequence, as far as it is rare somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Deed {
+    /// It is admitted, for the first time or again.
+    Admit,
+    /// Its admission is refused.
+    Refuse,
+    /// Cached blocks are attached.
+    Hit,
+    /// None of the cached blocks are.
+    Miss,
+    /// A chunk is computed that leaves more to compute.
+    Part,
+    /// The last chunk is.
+    Chunk,
+    /// A token is.
+    Decode,
+    /// Blocks become findable.
+    Publish,
+    /// It loses its residency.
+    Preempt,
+    /// It moves to host memory.
+    SwapOut,
+    /// It comes back from there.
+    SwapIn,
+    /// A cached block is evicted for it.
+    Evict,
+    /// A shared block is copied for it.
+    Copy,
+    /// It is forked.
+    Fork,
+    /// It has generated all.
+    Finish,
+    /// It is aborted.
+    Abort,
+}
+
 /// A sequence's share of a step.
 #[derive(Clone, Debug)]
 struct Slice {
@@ -78,6 +115,8 @@ pub(super) struct Sequence {
     /// Leading blocks that were attached or published.
     indexed: usize,
     slots: usize,
+    /// Whether its next chunk is a token.
+    decodes: bool,
     step_at: u64,
     rank: Option<u32>,
     ranked_by: Option<usize>,
@@ -102,6 +141,8 @@ pub(super) struct Forecast {
     intents: Vec<Intent>,
     /// Whether each intent made a decision differ.
     fired: Vec<bool>,
+    /// What happened to each sequence, by its index.
+    pub(super) log: Vec<(usize, Deed)>,
 }
 
 /// Whether each intent of a schedule is expected to make a decision differ.
@@ -176,6 +217,7 @@ impl Sequence {
             blocks: Vec::new(),
             indexed: 0,
             slots: 0,
+            decodes: false,
             step_at: 0,
             rank: None,
             ranked_by: None,
@@ -202,7 +244,7 @@ impl Sequence {
         Some(self.pending.remove(at))
     }
 
-    /// Whether nothing is left of it to take in at this mark.
+    /// Whether an intent at this mark is still to be taken.
     pub(super) fn awaits(&self, intents: &[Intent], mark: Mark) -> bool {
         self.pending.iter().any(|k| intents[*k].mark == mark)
     }
@@ -226,6 +268,7 @@ impl Forecast {
             boundary: 0,
             intents: Vec::new(),
             fired: Vec::new(),
+            log: Vec::new(),
         };
         for intent in &schedule.intents {
             forecast.add(*intent);
@@ -353,7 +396,7 @@ impl Forecast {
         (s.blocks, s.computed, s.indexed) = (blocks, computed, indexed);
     }
 
-    /// Takes the residency of a sequence; `away` boundaries pass before it may be offered.
+    /// Gives back the blocks of a sequence that leaves; what is in flight keeps them until it lands.
     fn release(&mut self, i: usize) {
         let blocks = std::mem::take(&mut self.sequences[i].blocks);
         match self.flights.iter_mut().find(|f| !f.left && f.slice.at == i) {
@@ -367,6 +410,8 @@ impl Forecast {
         let s = &mut self.sequences[i];
         s.stand = Stand::Waiting;
         (s.offer_at, s.computed, s.indexed) = (offer_at, 0, 0);
+        s.decodes = false;
+        self.log.push((i, Deed::Preempt));
     }
 
     /// Chooses chunks, oldest first.
@@ -410,6 +455,7 @@ impl Forecast {
                 (Some(block), Some(at)) => {
                     let from = std::mem::replace(&mut self.sequences[i].blocks[at], block);
                     self.pool.give_back(&[from]);
+                    self.log.push((i, Deed::Copy));
                 }
                 (Some(block), None) => self.sequences[i].blocks.push(block),
                 (None, _) => {
@@ -441,14 +487,26 @@ impl Forecast {
         let s = &mut self.sequences[slice.at];
         let draws = slice.start + slice.len == s.known;
         s.computed += slice.len;
+        let deed = match (s.decodes, draws) {
+            (true, _) => Deed::Decode,
+            (false, true) => Deed::Chunk,
+            (false, false) => Deed::Part,
+        };
+        self.log.push((slice.at, deed));
+        s.decodes = draws;
+        let mut is_new = false;
         while self.prefix_cache && (s.indexed + 1) * self.block_size <= s.computed {
-            self.pool.publish(s.chains[s.indexed], s.blocks[s.indexed]);
+            is_new |= self.pool.publish(s.chains[s.indexed], s.blocks[s.indexed]);
             s.indexed += 1;
+        }
+        if is_new {
+            self.log.push((slice.at, Deed::Publish));
         }
         if draws {
             s.push(token(s.chain, s.salt), self.block_size);
             if s.known == s.longest {
                 s.stand = Stand::Finished;
+                self.log.push((slice.at, Deed::Finish));
                 self.release(slice.at);
             }
         }
