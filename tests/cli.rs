@@ -262,7 +262,7 @@ fn replay_tells_held_from_changed_from_missing() {
                 {"uid": 2, "prompt": [3], "max_tokens": 1},
             ]);
             json["schedule"] = serde_json::json!([]);
-            json["relation"] = "I3".into();
+            json["relation"] = "I1".into();
         });
         assert_eq!(fit.status.code(), Some(code), "{}", text(&fit.stdout));
         let err = text(&fit.stderr);

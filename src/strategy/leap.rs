@@ -75,8 +75,9 @@ fn gathered(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
             for place in PLACES {
                 let moved: Vec<Intent> = set
                     .iter()
-                    .map(|i| {
-                        let mark = place(&intents[*i]);
+                    .zip(1..)
+                    .map(|(i, nth)| {
+                        let mark = place(&intents[*i], nth);
                         Intent { uid: id.uid, sample: id.sample, mark, ..intents[*i] }
                     })
                     .collect();
@@ -96,12 +97,14 @@ fn alone(case: &Case, frozen: &Frozen, id: SampleId) -> Option<Request> {
     Some(request)
 }
 
-/// Where an intent may stand: where it did, at its first opportunity, or at the first one after a preemption.
-const PLACES: [fn(&Intent) -> Mark; 3] = [
-    |i| i.mark,
-    |i| early(i, 1),
-    |i| early(i, if matches!(i.act, Act::Preempt { .. }) { 1 } else { 2 }),
-];
+/// Where the n-th intent may stand: where it did, at its first opportunity, at the first one after a preemption, or each in a
+/// residency of its own.
+const PLACES: [fn(&Intent, u32) -> Mark; 4] =
+    [|i, _| i.mark, |i, _| early(i, 1), |i, _| resumed_mark(i), early];
+
+fn resumed_mark(intent: &Intent) -> Mark {
+    early(intent, if matches!(intent.act, Act::Preempt { .. }) { 1 } else { 2 })
+}
 
 /// The mark of an intent's kind that is reached first in this residency.
 fn early(intent: &Intent, residency: u32) -> Mark {
@@ -148,17 +151,21 @@ fn reshaped(case: &Case, request: &Request, intents: &[Intent], out: &mut Vec<Ca
 
 /// One intent alone among all requests, one of which is a token longer.
 fn single(case: &Case, out: &mut Vec<Case>) {
+    if case.schedule.intents.len() < 2 {
+        return;
+    }
     for intent in &case.schedule.intents {
-        let at = case.workload.requests.iter().position(|r| r.uid == intent.uid);
-        let Some(at) = at.filter(|_| case.schedule.intents.len() > 1) else { continue };
-        for place in PLACES {
+        for place in &PLACES[..3] {
             let mut leap = case.clone();
-            leap.schedule.intents = vec![Intent { mark: place(intent), ..*intent }];
-            let (mut wider, mut longer) = (leap.clone(), leap.clone());
-            wider.workload.requests[at].prompt.own_tokens_mut().push(0);
-            let generated = &mut longer.workload.requests[at].max_tokens;
-            *generated = generated.saturating_add(1);
-            out.extend([leap, wider, longer]);
+            leap.schedule.intents = vec![Intent { mark: place(intent, 1), ..*intent }];
+            for at in 0..case.workload.requests.len() {
+                let (mut wider, mut longer) = (leap.clone(), leap.clone());
+                wider.workload.requests[at].prompt.own_tokens_mut().push(0);
+                let generated = &mut longer.workload.requests[at].max_tokens;
+                *generated = generated.saturating_add(1);
+                out.extend([wider, longer]);
+            }
+            out.push(leap);
         }
     }
 }
@@ -172,6 +179,11 @@ fn resumed(case: &Case, frozen: &Frozen, out: &mut Vec<Case>) {
         let mark = Mark::Computed { residency: 1, tokens: 0 };
         let preempt = Intent { uid: id.uid, sample: id.sample, mark, act };
         reshaped(case, &request, &[preempt], out);
+        for intent in case.schedule.intents.iter().take(INTENTS_MAX) {
+            let mark = resumed_mark(intent);
+            let after = Intent { uid: id.uid, sample: id.sample, mark, ..*intent };
+            reshaped(case, &request, &[preempt, after], out);
+        }
     }
 }
 
