@@ -536,9 +536,7 @@ fn walked(random: &mut Random) -> Root {
 fn the_lifecycle_table_is_what_the_scheduler_does_both_ways() {
     let mut seen = Seen::default();
     for root in roots() {
-        let started = std::time::Instant::now();
         root.explore(&mut seen);
-        println!("  {:?}", started.elapsed());
     }
     println!("{} states, {} edges, {} boundaries deep", seen.states, seen.edges, seen.depth);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);

@@ -155,7 +155,6 @@ mod tests {
 
     use super::super::cases;
     use super::super::tests::space;
-    use super::*;
     use crate::schedule::ActKind;
 
     /// Goal: the acts of every mechanism stand in the first three cases, whatever the seed, and these are executable.

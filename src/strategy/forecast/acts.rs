@@ -238,7 +238,7 @@ impl Forecast {
             self.sequences[*i].stand == Stand::Running && step.iter().all(|slice| slice.at != *i)
         };
         let candidates = || self.order.iter().copied().filter(is_candidate);
-        let youngest = candidates().last().unwrap_or(asks);
+        let youngest = candidates().next_back().unwrap_or(asks);
         let preferred = candidates().find(|i| self.sequences[*i].victim.is_some());
         let Some(chosen) = preferred else { return youngest };
         if let Some(k) = self.sequences[chosen].victim.take() {
