@@ -7,6 +7,7 @@ mod abort;
 mod admission;
 mod audit;
 mod blocks;
+mod check;
 mod deeds;
 mod deviations;
 mod flights;
@@ -17,6 +18,7 @@ mod model;
 mod padding;
 pub mod plan;
 mod prefix;
+mod room;
 mod rows;
 mod scheduler;
 mod scores;
@@ -38,6 +40,7 @@ use crate::world::World;
 
 use audit::{Auditor, Launch};
 use blocks::BlockId;
+pub use check::{POOL_BYTES_MAX, check};
 use deeds::Writers;
 use forward::Forward;
 pub use forward::RowDigests;
@@ -104,102 +107,6 @@ pub fn boundary_bound(workload: &Workload, schedule: &Schedule) -> u64 {
         requests.map(|(r, l)| u64::from(r.samples) * (l.positions as u64 + 2)).sum::<u64>() + 8;
     let delays: u64 = schedule.intents.iter().map(|i| i.act.delay() + 1).sum();
     tokens * (schedule.intents.len() as u64 + 1) + delays
-}
-
-/// Most bytes of K and V in a pool.
-pub const POOL_BYTES_MAX: u64 = 4 << 30;
-
-/// Checks that `workload` can run in `world` on this model; the error is one line.
-pub fn check<D: Device>(
-    model: &DeviceModel<D>,
-    world: &World,
-    workload: &Workload,
-    schedule: &Schedule,
-) -> Result<(), EngineError> {
-    let bad = |why: String| Err(EngineError::BadInput(why));
-    world.validate().map_err(EngineError::BadInput)?;
-    workload.validate().map_err(EngineError::BadInput)?;
-    schedule.validate().map_err(EngineError::BadInput)?;
-    if world.model_digest != model.digest {
-        return bad(format!(
-            "the world names a model with digest {}, the loaded one has {}",
-            world.model_digest, model.digest
-        ));
-    }
-    if world.dtype != model.dtype {
-        return bad(format!(
-            "the world asks for {}, the model was loaded as {}",
-            world.dtype.name(),
-            model.dtype.name()
-        ));
-    }
-    let config = &model.config;
-    let values = 2 * config.layers * config.kv_heads * config.head_dim;
-    let bytes = u64::from(world.pool_blocks) * u64::from(world.block_size) * 2 * values as u64;
-    if bytes > POOL_BYTES_MAX {
-        return bad(format!(
-            "a pool of {} blocks of {} takes {bytes} bytes, at most {POOL_BYTES_MAX} are allowed",
-            world.pool_blocks, world.block_size
-        ));
-    }
-    let swap_bytes = u64::from(world.swap_blocks) * u64::from(world.block_size) * 2 * values as u64;
-    if swap_bytes > POOL_BYTES_MAX {
-        return bad(format!(
-            "{} blocks of {} to swap to take {swap_bytes} bytes, at most {POOL_BYTES_MAX} are allowed",
-            world.swap_blocks, world.block_size
-        ));
-    }
-    let rows = world.buckets.last().map_or(0, |rows| u64::from(*rows));
-    let bytes = rows * 4 * config.vocab as u64;
-    if bytes > POOL_BYTES_MAX {
-        return bad(format!(
-            "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
-        ));
-    }
-    for (r, lengths) in workload.requests.iter().zip(workload.lengths()) {
-        if let Some(c) = r.prompt.continuation() {
-            return bad(format!(
-                "request {} continues request {}, and its prompt is not resolved",
-                r.uid, c.of
-            ));
-        }
-        if let Some(token) =
-            r.prompt.own_tokens().iter().find(|t| **t as usize >= model.config.vocab)
-        {
-            return bad(format!(
-                "request {}: token {token} is outside the vocabulary of {}",
-                r.uid, model.config.vocab
-            ));
-        }
-        if let Some(token) = r.stop_token_ids.iter().find(|t| **t as usize >= model.config.vocab) {
-            return bad(format!(
-                "request {}: stop token {token} is outside the vocabulary of {}",
-                r.uid, model.config.vocab
-            ));
-        }
-        if !r.stop.is_empty() && model.text.is_none() {
-            return bad(format!(
-                "request {} has stop strings, but the model's tokens have no bytes of their own",
-                r.uid
-            ));
-        }
-        let positions = lengths.positions;
-        if positions > model.positions_max() {
-            return bad(format!(
-                "request {}: {positions} positions are more than the model's {}",
-                r.uid,
-                model.positions_max()
-            ));
-        }
-        let blocks = lengths.blocks(world.block_size);
-        if blocks > world.pool_blocks as usize {
-            return bad(format!(
-                "request {} needs {blocks} blocks, the pool has {}: it can never fit",
-                r.uid, world.pool_blocks
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Carries out a schedule on a fresh engine instance, which is audited at every step.
