@@ -86,12 +86,12 @@ fn soak(subject: &dyn Subject, time: Duration, cases: u64) -> (u64, Vec<u64>) {
     })
 }
 
-fn resident_memory(cases: u64) {
+fn resident_memory() {
     let seconds = std::env::var(SECONDS)
         .map_or(SECONDS_DEFAULT, |text| text.parse().expect("LOCKSTEP_SOAK_SECONDS is a number"));
     let source = weights::source("tiny", None).unwrap();
     let fixture = Fixture::host("tiny", source, Mode::Invariant).unwrap();
-    let (run, samples) = soak(&fixture, Duration::from_secs(seconds), cases);
+    let (run, samples) = soak(&fixture, Duration::from_secs(seconds), u64::MAX);
     assert!(samples.len() * 100 >= SAMPLES * 98, "{} of {SAMPLES} samples", samples.len());
     let kib = |pages: u64| pages * 4;
     for (tenth, chunk) in samples.chunks(SAMPLES / 10).enumerate() {
@@ -111,19 +111,12 @@ fn resident_memory(cases: u64) {
     assert!(ratio <= GROWTH_MAX, "resident memory grew by a factor of {ratio:.4}");
 }
 
-/// The same cases again and again: every minute has the same largest one, so that what is above minute 2 was not given back.
-#[test]
-#[ignore = "takes ten minutes, or LOCKSTEP_SOAK_SECONDS"]
-fn resident_memory_of_the_same_cases() {
-    resident_memory(PASS);
-}
-
 /// One campaign, as a user runs it. Its maximum also follows the largest case drawn so far, leak or not: where it is above,
 /// the figures of each tenth tell a trend from a peak.
 #[test]
 #[ignore = "takes ten minutes, or LOCKSTEP_SOAK_SECONDS"]
 fn resident_memory_of_one_campaign() {
-    resident_memory(u64::MAX);
+    resident_memory();
 }
 
 /// The fixture, which loses some memory in each execution.

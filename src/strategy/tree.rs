@@ -3,7 +3,7 @@
 //! Deleting from a list tries all of it, then halves, quarters and so on to single elements, from the end; after a
 //! success the cursor stays where it is instead of starting over. Numbers are tried at their floor, then bisected.
 //! Lengths go down before tokens are set to 0, since prompts that differ in a token alone are shorter than those that
-//! differ in length. Passes repeat until a whole round changes nothing; then [leaps](super::leap) are tried, and after one
+//! differ in length. Passes repeat until a whole round changes nothing; then leaps (`strategy/leap.rs`) are tried, and after one
 //! that fails too the passes start again. Candidates are remembered, so none runs twice.
 
 use std::collections::BTreeSet;
