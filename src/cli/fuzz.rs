@@ -35,7 +35,7 @@ pub(super) struct Fuzz {
     /// The engine under test, or the positive control, which I1 and I2 must find broken (it repeats itself, so I3 holds).
     #[arg(long, value_enum, default_value = "invariant")]
     mode: ModeArgument,
-    /// Relations to judge, separated by commas: I1, I2 (or I2.chunk, I2.preempt, I2.prefix), I3. All by default.
+    /// Relations to judge, separated by commas: I1, I2 or a part of it (I2.chunk), I3, D1. All by default.
     #[arg(long, value_delimiter = ',')]
     relations: Vec<String>,
     /// File of real prompts, separated by lines of `---`. Loaded models default to the committed ones.
@@ -53,7 +53,7 @@ pub(super) struct Fuzz {
     /// Threads [default: all cores]. Changes how fast cases come, never which.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write the result as JSON (lockstep.fuzz/1.0).
+    /// Write the result as JSON (lockstep.fuzz/1.1).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the verdict only.

@@ -78,7 +78,8 @@ impl Replay {
             }
         }
         if let Some(summary) = &file.observed.summary {
-            say!("recorded: {summary}");
+            // From a file: no control characters for the terminal.
+            say!("recorded: {}", summary.escape_debug());
         }
         Ok(exit)
     }

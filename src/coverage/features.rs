@@ -50,6 +50,31 @@ pub(super) fn evidence(feature: Feature) -> Evidence {
     }
 }
 
+/// Pairs of features of which no case can show both: under pressure and in storms the generator lays out workload and
+/// schedule as a whole, without these.
+const APART: [(Feature, Feature); 10] = {
+    use Feature::{
+        Arrive, Evict, Hit, Namespace, Place, Pressure, Rank, Samples, Scored, Stall, Storm,
+    };
+    [
+        (Pressure, Arrive),
+        (Pressure, Hit),
+        (Pressure, Samples),
+        (Pressure, Evict),
+        (Pressure, Storm),
+        (Storm, Stall),
+        (Storm, Rank),
+        (Storm, Namespace),
+        (Storm, Place),
+        (Storm, Scored),
+    ]
+};
+
+/// Whether a case can show all of these features.
+pub(super) fn can_meet(features: &[Feature]) -> bool {
+    APART.iter().all(|(a, b)| !(features.contains(a) && features.contains(b)))
+}
+
 /// Events of the subsystem that a case about this feature targets.
 fn events(feature: Feature) -> &'static [Event] {
     use Event::*;

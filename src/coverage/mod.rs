@@ -144,6 +144,9 @@ impl Coverage {
         for (i, &a) in self.features.iter().enumerate() {
             for (j, &b) in self.features.iter().enumerate().skip(i + 1) {
                 for &c in &self.features[j + 1..] {
+                    if !features::can_meet(&[a, b, c].map(|f| FEATURES[f].0)) {
+                        continue;
+                    }
                     let name = [a, b, c].map(|f| FEATURES[f].1).join(" ");
                     triples.push((covered.triples.contains(triple(a, b, c)), name));
                 }

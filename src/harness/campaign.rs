@@ -111,11 +111,19 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         if self.failure.is_some() {
             Verdict::Broken
-        } else if self.vacuous() > 0 || !self.tally.exercised.undeclared().is_empty() {
+        } else if self.judged_nothing()
+            || self.vacuous() > 0
+            || !self.tally.exercised.undeclared().is_empty()
+        {
             Verdict::Undecided
         } else {
             Verdict::Held
         }
+    }
+
+    /// Whether the subject can be judged by none of the relations.
+    pub fn judged_nothing(&self) -> bool {
+        self.tally.relations.iter().all(|r| r.not_applicable.is_some())
     }
 
     /// Minima missed over all relations.

@@ -68,6 +68,10 @@ impl Suite {
     ) -> Trial {
         let name = format!("{}::{label}", relation.path);
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
+        if let Err(why) = (relation.applies)(&subject.capabilities()) {
+            // Never a pass.
+            return Trial::test(name, move || Err(why.into())).with_ignored_flag(true);
+        }
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
             suite.note(&trial, cases, &report);

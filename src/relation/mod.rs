@@ -109,6 +109,9 @@ pub struct Relation {
 impl Relation {
     /// What the relation says about a case. One that did not fire a gate is inapplicable, whatever the judge would say.
     pub fn judge(&self, executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
+        if let Err(why) = (self.applies)(executions.capabilities()) {
+            return Ok(Judgement::Inapplicable(why));
+        }
         let fired = |gate: &Sentinel| executions.run().sentinels.get(*gate) > 0;
         if !self.gates.iter().any(fired) {
             return Ok(Judgement::Inapplicable("none of its gates fired"));
