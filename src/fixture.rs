@@ -18,6 +18,7 @@ use crate::env::{Environment, Tool};
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+use crate::text::Tokenizer;
 use crate::weights::Source;
 use crate::workload::{Request, Workload};
 use crate::world::World;
@@ -118,6 +119,16 @@ impl<D: Device> Fixture<D> {
             audits: true,
             plains: Arc::new(Plains::new(model, rope)),
         })
+    }
+
+    /// Gives the model its tokenizer, so that requests can have stop strings; presets have theirs.
+    ///
+    /// # Panics
+    /// If the model is shared with another fixture already.
+    pub fn with_tokenizer(mut self, tokenizer: Tokenizer) -> Fixture<D> {
+        let model = Arc::get_mut(&mut self.model).expect("a fixture just made shares nothing");
+        model.set_tokenizer(tokenizer);
+        self
     }
 
     /// Lets relations repeat cases in a fresh process.

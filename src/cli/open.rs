@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use lockstep::contract::{Dtype, Mode};
+use lockstep::device::Device;
 use lockstep::fixture::{Fixture, FreshProcess};
 use lockstep::harness::policy::{Choice, DEVICE};
 use lockstep::input;
@@ -103,14 +104,14 @@ impl DeviceArgument {
             variables: vec![(DEVICE.into(), device)],
         };
         if self.device == Choice::Hash {
-            let fixture = Fixture::hash(name, model, mode)?;
+            let fixture = with_text(Fixture::hash(name, model, mode)?, name);
             return Ok(Box::new(fixture.with_fresh_process(fresh("hash".into()))));
         }
         if self.device != Choice::Host {
             match self.device.gpu() {
                 #[cfg(feature = "cuda")]
                 Ok(context) => {
-                    let fixture = Fixture::cuda(name, model, mode, &context)?;
+                    let fixture = with_text(Fixture::cuda(name, model, mode, &context)?, name);
                     let device = format!("cuda:{}", context.gpu().ordinal);
                     return Ok(Box::new(fixture.with_fresh_process(fresh(device))));
                 }
@@ -120,8 +121,18 @@ impl DeviceArgument {
                 Err(_) => {}
             }
         }
-        let fixture = Fixture::host(name, model, mode)?;
+        let fixture = with_text(Fixture::host(name, model, mode)?, name);
         Ok(Box::new(fixture.with_fresh_process(fresh("host".into()))))
+    }
+}
+
+/// The fixture with the tokenizer of its model's file, for stop strings. Without one, or with one that can't be read, requests
+/// that have some are refused.
+fn with_text<D: Device>(fixture: Fixture<D>, name: &str) -> Fixture<D> {
+    let is_file = Preset::from_name(name).is_none();
+    match is_file.then(|| Tokenizer::from_path(Path::new(name))) {
+        Some(Ok(tokenizer)) => fixture.with_tokenizer(tokenizer),
+        Some(Err(_)) | None => fixture,
     }
 }
 

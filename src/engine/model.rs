@@ -63,7 +63,7 @@ pub fn contract_of(
     (contract, rope)
 }
 
-/// The tokenizer of a preset. Tokens of other vocabularies may be parts of characters that only their neighbours complete.
+/// The tokenizer of a preset.
 fn tokenizer(config: &ModelConfig) -> Option<Arc<Tokenizer>> {
     let preset = Preset::from_name(&config.name)?;
     (preset.config() == *config).then(|| Arc::new(Tokenizer::for_preset(preset)))
@@ -171,6 +171,11 @@ impl<D: Device> DeviceModel<D> {
     /// An instance of its device.
     pub fn fresh_device(&self) -> D {
         self.device.fresh()
+    }
+
+    /// Gives the model a tokenizer, for stop strings; one whose tokens have no bytes of their own is of no use.
+    pub fn set_tokenizer(&mut self, tokenizer: Tokenizer) {
+        self.text = tokenizer.has_bytes().then(|| Arc::new(tokenizer));
     }
 
     /// The tokenizer, if its tokens have bytes of their own.

@@ -65,12 +65,21 @@ impl Tokenizer {
         }
     }
 
-    /// Bytes of an id's text as [`Tokenizer::decode`] writes it, or none where an id's text depends on its neighbours.
+    /// Whether each id has [bytes](Tokenizer::bytes) of its own, whatever its neighbours.
+    pub fn has_bytes(&self) -> bool {
+        match &self.0 {
+            Kind::Bytes => true,
+            #[cfg(feature = "cli")]
+            Kind::Hf(tokenizer) => tokenizer.has_bytes(),
+        }
+    }
+
+    /// Bytes of an id's text, which may be a part of a character; none where an id's text depends on its neighbours.
     pub fn bytes(&self, id: u32) -> Vec<u8> {
         match &self.0 {
             Kind::Bytes => bytes::of(id),
             #[cfg(feature = "cli")]
-            Kind::Hf(_) => Vec::new(),
+            Kind::Hf(tokenizer) => tokenizer.bytes(id),
         }
     }
 

@@ -6,6 +6,7 @@
 mod candle;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod stop;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Trial::test("smollm2::logits_are_those_of_candle", candle::engine),
         Trial::test("smollm2::wrong_constants_and_logits_are_not_candles", candle::control),
         Trial::test("smollm2::logits_in_f64_are_those_of_candle", candle::exact),
+        Trial::test("smollm2::stop_strings_end_an_output", stop::strings),
     ];
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(absent));
     let trials = trials.chain([cuda_trial(choice, absent, args.list)]).collect();

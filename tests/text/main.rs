@@ -49,6 +49,34 @@ fn ids_are_those_of_llama_cpp() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Goal: bytes of ids are those of the text, also where a character is cut between two ids. Method: the reference texts, and
+/// arbitrary runs of ids, whose bytes together are what decoding shows.
+#[test]
+fn the_bytes_of_ids_are_the_bytes_of_their_text() {
+    let (tokenizer, reference) = (smollm2(), reference());
+    assert!(tokenizer.has_bytes());
+    let bytes = |ids: &[u32]| ids.iter().flat_map(|id| tokenizer.bytes(*id)).collect::<Vec<u8>>();
+    let mut cut = 0;
+    for case in &reference.cases {
+        assert_eq!(bytes(&case.ids), case.text.as_bytes(), "{:?}", case.text);
+        cut +=
+            case.ids.iter().filter(|id| String::from_utf8(tokenizer.bytes(**id)).is_err()).count();
+    }
+    assert!(cut > 0, "no text with a character in two tokens");
+    let mut id = 1_u32;
+    for _ in 0..2000 {
+        let ids: Vec<u32> = (0..5)
+            .map(|_| {
+                id = id.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (id >> 8) % 49_152
+            })
+            .collect();
+        let all = bytes(&ids);
+        assert_eq!(String::from_utf8_lossy(&all), tokenizer.decode(&ids), "{ids:?}");
+    }
+    assert!(tokenizer.bytes(49_152).is_empty());
+}
+
 /// The metadata with another pre-tokenizer's name.
 fn renamed(pre: &str) -> Vec<u8> {
     let bytes = std::fs::read(data("smollm2-tokenizer.gguf")).expect("committed");
