@@ -134,6 +134,23 @@ fn the_hash_device_says_what_it_is() {
     assert_eq!(env["env"]["device"], "hash");
 }
 
+/// Output that is lost is said once, and ends with 2 even where all held; a reader that left changes nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_verdict_that_could_not_be_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(["fuzz", "--cases", "3"])
+        .current_dir(folder.path())
+        .stdout(full)
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+}
+
 #[test]
 fn help_and_version_are_no_errors() {
     let folder = tempfile::tempdir().unwrap();

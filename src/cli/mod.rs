@@ -106,6 +106,7 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("lockstep: {}", one_line(&error.line));
         error.exit
     });
+    let exit = if exit == Exit::Held && out::is_lost() { Exit::Usage } else { exit };
     ExitCode::from(exit as u8)
 }
 

@@ -1,15 +1,27 @@
-//! Standard output. A reader that went away (`| head -1`) is no error, and never changes the verdict's exit code.
+//! Standard output. A reader that went away (`| head -1`) is no error, and never changes the verdict's exit code; output
+//! that was lost otherwise is one, so that nobody takes exit code 0 for a verdict that was never written.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes to standard output. What cannot be written is said once a line on standard error, unless the reader just left.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether something could not be written.
+pub(super) fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// Writes to standard output. What cannot be written is said once on standard error, unless the reader just left.
 pub(super) fn write(text: Arguments<'_>) {
     let mut stdout = std::io::stdout().lock();
     if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush())
         && error.kind() != ErrorKind::BrokenPipe
     {
-        let _ = writeln!(std::io::stderr(), "lockstep: standard output: {error}");
+        // Said once, not for each line.
+        if !LOST.swap(true, Ordering::Relaxed) {
+            let _ = writeln!(std::io::stderr(), "lockstep: standard output: {error}");
+        }
     }
 }
 
