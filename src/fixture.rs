@@ -19,7 +19,7 @@ use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
 use crate::text::Tokenizer;
-use crate::weights::Source;
+use crate::weights::{Preset, Source};
 use crate::workload::{Request, Workload};
 use crate::world::World;
 
@@ -187,6 +187,8 @@ where
             fresh_process: self.fresh.is_some(),
             // It reads logits and draws by itself: the hash device has none to read.
             plain: self.model.device_name() != "hash",
+            // Its head has equal rows; another model's hardly has.
+            ties: self.model.config().name == Preset::Tiny.name(),
             ..Capabilities::all()
         }
     }

@@ -105,6 +105,7 @@ impl Subject for Toy {
             kv: true,
             sites: false,
             plain: false,
+            ties: false,
             logprobs: false,
             trajectory: true,
             fresh_process: false,

@@ -290,7 +290,8 @@ fn has(capabilities: &Capabilities, spread: Spread) -> bool {
         Spread::Fired(sentinel) | Spread::Rare(sentinel) => {
             capabilities.sentinels.contains(&sentinel)
         }
-        Spread::RowEdges | Spread::Ties => true,
+        Spread::RowEdges => true,
+        Spread::Ties => capabilities.ties,
         Spread::FreshProcess => capabilities.fresh_process,
     }
 }

@@ -30,6 +30,8 @@ pub struct Capabilities {
     pub sites: bool,
     /// Whether there is a plain engine of its model to compare it with: one request, no scheduler.
     pub plain: bool,
+    /// Whether exact ties of the largest logits are to be expected, so that a minimum of them is due.
+    pub ties: bool,
     /// Whether it reports the log-probabilities that requests ask for.
     pub logprobs: bool,
     /// Whether it reports a trajectory.
@@ -51,6 +53,7 @@ impl Capabilities {
             kv: true,
             sites: true,
             plain: true,
+            ties: true,
             logprobs: true,
             trajectory: true,
             fresh_process: true,
