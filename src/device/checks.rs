@@ -1,6 +1,6 @@
 //! Refusals that the devices share: a launch that can't be honoured is an error, never a fallback.
 
-use super::{DeviceError, KvShape};
+use super::{DeviceError, Heads, KvShape, Layout};
 
 /// Refuses a launch unless `condition` holds.
 pub(super) fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
@@ -17,7 +17,50 @@ pub(super) fn require_len(
     require(have >= len, || format!("{operator}: {buffer} holds {have} elements, {len} needed"))
 }
 
+/// Refuses cuts of K that are not whole groups, ascending, from 0 to the padded K of a matrix `[n][k]`, or that make more
+/// chains than the device takes.
+pub(super) fn check_cuts(
+    cuts: &[u32],
+    n: usize,
+    k: usize,
+    k_padded: usize,
+    splits_max: usize,
+) -> Result<(), DeviceError> {
+    let honoured = cuts.len() >= 2
+        && cuts.len() - 1 <= splits_max
+        && cuts[0] == 0
+        && cuts[cuts.len() - 1] as usize == k_padded
+        && cuts.iter().all(|c| c % 16 == 0)
+        && cuts.is_sorted();
+    require(honoured, || format!("gemm: cuts {cuts:?} of {n} x {k} (K padded to {k_padded})"))
+}
+
 impl KvShape {
+    /// Refuses heads or a layout that do not fit the pool, or a head size that the device does not take.
+    pub(super) fn check_layout(
+        self,
+        operator: &str,
+        layer: usize,
+        heads: Heads,
+        layout: &Layout,
+        takes_dim: bool,
+    ) -> Result<(), DeviceError> {
+        let fits = takes_dim
+            && heads.kv > 0
+            && heads.q.is_multiple_of(heads.kv)
+            && heads.kv == self.kv_heads
+            && heads.dim == self.head_dim
+            && layout.block_size as usize == self.block_size;
+        require(fits, || {
+            let size = layout.block_size;
+            format!("{operator}: {heads:?}, blocks of {size}, in a pool of {self:?}")
+        })?;
+        for s in &layout.sequences {
+            self.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
+        }
+        Ok(())
+    }
+
     /// Refuses a layer, or a table that does not cover positions below `end` with blocks of the pool.
     pub(super) fn check(
         self,

@@ -3,7 +3,7 @@
 use super::compile::{Program, Source};
 use super::context::{Arg, Buffer, Cuts, Shape};
 use super::log::Tap;
-use super::{Cuda, CudaMatrix, require, require_len};
+use super::{Cuda, CudaMatrix, check_cuts, require_len};
 use crate::device::{DeviceError, GemmLaunch, GemmOutput, RowTile, Splits};
 
 /// Rows of x in a block of a skinny launch.
@@ -107,14 +107,7 @@ impl Cuda {
 /// The cut array as an argument, or a refusal.
 fn cuts(launch: &GemmLaunch, w: &CudaMatrix) -> Result<Cuts, DeviceError> {
     let cuts = &launch.cuts;
-    let honoured = (2..=SPLITS_MAX + 1).contains(&cuts.len())
-        && cuts[0] == 0
-        && cuts[cuts.len() - 1] as usize == w.k_padded
-        && cuts.iter().all(|c| c % 16 == 0)
-        && cuts.is_sorted();
-    require(honoured, || {
-        format!("gemm: cuts {cuts:?} of {} x {} (K padded to {})", w.n, w.k, w.k_padded)
-    })?;
+    check_cuts(cuts, w.n, w.k, w.k_padded, SPLITS_MAX)?;
     let mut at = [0; SPLITS_MAX + 1];
     at[..cuts.len()].copy_from_slice(cuts);
     Ok(Cuts { splits: cuts.len() as u32 - 1, at })

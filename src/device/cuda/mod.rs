@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::checks::{require, require_len};
+use super::checks::{check_cuts, require, require_len};
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, GpuFacts, Heads, KvDigest,
     KvShape, Layout, LoggedRows, NormLaunch, QkNorm, SampleRow, VariantCounts,

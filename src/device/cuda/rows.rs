@@ -291,21 +291,8 @@ pub(super) fn check_layout(
     layout: &Layout,
     kv: &CudaKv,
 ) -> Result<(), DeviceError> {
-    let shape = kv.shape;
-    let fits = (1..=DIM_MAX).contains(&heads.dim)
-        && heads.dim.is_multiple_of(16)
-        && heads.kv > 0
-        && heads.q.is_multiple_of(heads.kv)
-        && heads.kv == shape.kv_heads
-        && heads.dim == shape.head_dim
-        && layout.block_size as usize == shape.block_size;
-    require(fits, || {
-        let size = layout.block_size;
-        format!("{operator}: {heads:?}, blocks of {size}, in a pool of {shape:?}")
-    })?;
-    for s in &layout.sequences {
-        require(s.len > 0, || format!("{operator}: a sequence without rows"))?;
-        kv.shape.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
-    }
-    Ok(())
+    let takes_dim = (1..=DIM_MAX).contains(&heads.dim) && heads.dim.is_multiple_of(16);
+    kv.shape.check_layout(operator, layer, heads, layout, takes_dim)?;
+    let has_rows = layout.sequences.iter().all(|s| s.len > 0);
+    require(has_rows, || format!("{operator}: a sequence without rows"))
 }

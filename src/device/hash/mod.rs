@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::checks::{require, require_len};
+use super::checks::{check_cuts, require, require_len};
 use super::host::logprobs;
 use super::{
     AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
@@ -100,42 +100,6 @@ impl Hash {
 /// What the hash device can't do: there are no numbers to read.
 fn no_numbers<T>(operator: &str) -> Result<T, DeviceError> {
     Err(DeviceError::Launch(format!("{operator}: device hash holds no numbers")))
-}
-
-fn check_layout(
-    operator: &str,
-    layer: usize,
-    heads: Heads,
-    layout: &Layout,
-    kv: &HashKv,
-) -> Result<(), DeviceError> {
-    let shape = kv.shape();
-    let fits = heads.kv > 0
-        && heads.q.is_multiple_of(heads.kv)
-        && heads.kv == shape.kv_heads
-        && heads.dim == shape.head_dim
-        && layout.block_size as usize == shape.block_size;
-    require(fits, || {
-        let size = layout.block_size;
-        format!("{operator}: {heads:?}, blocks of {size}, in a pool of {shape:?}")
-    })?;
-    for s in &layout.sequences {
-        shape.check(operator, layer, &s.blocks, s.start as usize + s.len as usize)?;
-    }
-    Ok(())
-}
-
-fn check_gemm(launch: &GemmLaunch, w: &HashMatrix) -> Result<(), DeviceError> {
-    let cuts = &launch.cuts;
-    let k_padded = w.k.next_multiple_of(16);
-    let honoured = cuts.len() >= 2
-        && cuts[0] == 0
-        && cuts[cuts.len() - 1] as usize == k_padded
-        && cuts.iter().all(|c| c % 16 == 0)
-        && cuts.is_sorted();
-    require(honoured, || {
-        format!("gemm: cuts {cuts:?} of {} x {} (K padded to {k_padded})", w.n, w.k)
-    })
 }
 
 impl Device for Hash {
@@ -327,7 +291,8 @@ impl Device for Hash {
         require_len("gemm", "x", x.len(), m * w.k)?;
         let mut tag = mix(w.tag, operator::GEMM);
         if launch.cuts[..] != w.cuts[..] {
-            check_gemm(launch, w)?;
+            let k_padded = w.k.next_multiple_of(16);
+            check_cuts(&launch.cuts, w.n, w.k, k_padded, usize::MAX)?;
             tag = fold(tag, launch.cuts.iter().map(|c| u64::from(*c)));
         }
         let (adds, logged, y) = match out {
@@ -358,7 +323,7 @@ impl Device for Hash {
         q: &mut HashBuffer,
         kv: &mut HashKv,
     ) -> Result<(), DeviceError> {
-        check_layout("rope_and_store", layer, heads, layout, kv)?;
+        kv.shape().check_layout("rope_and_store", layer, heads, layout, true)?;
         let m = layout.rows();
         require_len("rope_and_store", "qkv", qkv.len(), m * heads.qkv_columns())?;
         require_len("rope_and_store", "q", q.len(), m * heads.q * heads.dim)?;
@@ -407,7 +372,7 @@ impl Device for Hash {
     ) -> Result<(), DeviceError> {
         let constants = self.contract.constants;
         let (tile, split) = (constants.tile as usize, launch.split as usize);
-        check_layout("attention", layer, heads, layout, kv)?;
+        kv.shape().check_layout("attention", layer, heads, layout, true)?;
         require(
             tile > 0 && tile.is_multiple_of(16) && split > 0 && split.is_multiple_of(tile),
             || format!("attention: splits of {split} positions over tiles of {tile}"),

@@ -6,7 +6,7 @@
 //! row's chain over eight columns, and many jobs run side by side.
 
 use super::round::round;
-use super::{DeviceError, GemmOutput, Host, HostMatrix, require, require_len};
+use super::{DeviceError, GemmOutput, Host, HostMatrix, check_cuts, require_len};
 use crate::contract::matrix_unit::{COLUMNS, Decoded, GROUP, Job, PANEL_GROUP};
 use crate::device::{GemmLaunch, RowTile, Splits};
 
@@ -69,7 +69,7 @@ impl Host {
         out: GemmOutput<'_, Host>,
     ) -> Result<(), DeviceError> {
         let n = w.n();
-        check(launch, w)?;
+        check_cuts(&launch.cuts, w.n(), w.k(), w.k_padded(), usize::MAX)?;
         require_len("gemm", "x", x.len(), m * w.k())?;
         let have = match &out {
             GemmOutput::Round(y) => y.len(),
@@ -270,16 +270,4 @@ fn fold(workspace: &[f32], splits: usize, m: usize, width: usize, sink: &mut Sin
             sink.put(r, column, &sum);
         }
     }
-}
-
-fn check(launch: &GemmLaunch, w: &HostMatrix) -> Result<(), DeviceError> {
-    let cuts = &launch.cuts;
-    let honoured = cuts.len() >= 2
-        && cuts[0] == 0
-        && cuts[cuts.len() - 1] as usize == w.k_padded()
-        && cuts.iter().all(|c| c % 16 == 0)
-        && cuts.is_sorted();
-    require(honoured, || {
-        format!("gemm: cuts {cuts:?} of {} x {} (K padded to {})", w.n(), w.k(), w.k_padded())
-    })
 }
