@@ -10,6 +10,7 @@ pub mod executions;
 mod i1;
 mod i2;
 mod i3;
+pub mod localise;
 mod scores;
 pub mod x1;
 
@@ -19,6 +20,7 @@ use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
+pub use localise::Localisation;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
