@@ -18,16 +18,16 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(preset: &str, dtype: Dtype, unit: MatrixUnit) -> Snapshot {
-        let source = match unit {
-            MatrixUnit::SM90 => "measured on an H200, the same on the host and on a GPU",
-            _ => "derived on the host, not verified on hardware",
-        };
         let MatrixUnit { terms, fraction_bits } = unit;
-        let dtype_name = dtype.name();
+        let source = match unit {
+            MatrixUnit::SM90 => "of sm_90, as measured on an H200; the same on the host and on a GPU",
+            _ => "of sm_80; derived on the host, not verified on hardware",
+        };
+        let of = dtype.name();
         Snapshot {
             name: golden::name(preset, dtype, unit),
             description: format!(
-                "{preset}, {dtype_name}, matrix unit {{{terms},{fraction_bits}}}: {source}"
+                "{preset}, {of}, matrix unit {{{terms},{fraction_bits}}} {source}"
             ),
         }
     }
