@@ -40,7 +40,7 @@ impl Subject for OneBit {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let mut run = self.0.execute(world, workload, schedule, seed, capture)?;
         for output in run.outputs.values_mut().filter(|o| o.shared_steps > 0) {

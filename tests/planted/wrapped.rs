@@ -70,7 +70,7 @@ impl Subject for Spoilt {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let mut run = self.inner.execute(world, workload, schedule, seed, capture)?;
         (self.spoil)(workload, seed, &mut run);

@@ -85,7 +85,7 @@ impl Subject for UnstableOrder {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let mut workload = workload.clone();
         if self.executions.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
