@@ -261,7 +261,8 @@ fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Fai
             path.display()
         ))),
         Ok(Outcome::Broken(relation, divergence)) => Err(Failed::from(format!(
-            "{}: relation {} is broken: {divergence}\n{}",
+            "reproduce: {}\n{}: relation {} is broken: {divergence}\n{}",
+            replay_command(path),
             path.display(),
             relation.id,
             ledger::describe(&file.case())
