@@ -107,6 +107,8 @@ impl Subject for Toy {
             plain: false,
             ties: false,
             logprobs: false,
+            draws: false,
+            ledger: false,
             trajectory: true,
             fresh_process: false,
             sentinels,
