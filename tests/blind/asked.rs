@@ -65,7 +65,7 @@ pub(crate) fn stops_ignored(request: &mut Request) {
     request.stop_token_ids.clear();
 }
 
-/// Token ids of another vocabulary than the model's.
-pub(crate) fn other_vocabulary(request: &mut Request) {
-    request.prompt.own_tokens_mut().iter_mut().for_each(|id| *id = (*id + 1) % 256);
+/// Another token than the model's stands before each prompt.
+pub(crate) fn other_first_token(request: &mut Request) {
+    request.prompt.own_tokens_mut()[0] ^= 1;
 }

@@ -3,7 +3,8 @@
 use lockstep::contract::Mode;
 use lockstep::device::host::Host;
 use lockstep::fixture::Fixture;
-use lockstep::relation::Observable;
+use lockstep::harness::Verdict;
+use lockstep::relation::{Observable, named};
 use lockstep::schedule::Schedule;
 use lockstep::subject::Subject;
 use lockstep::weights;
@@ -13,7 +14,7 @@ use lockstep::world::World;
 use super::altered;
 use super::asked::{self, Asked, Change};
 use super::faults::Draw;
-use super::{broken, no_schedule_shows};
+use super::{broken, campaign, no_schedule_but_shows, no_schedule_shows};
 
 fn drawing(draw: Draw) -> Box<dyn Subject> {
     Box::new(altered::fixture("tiny", Host::new, draw).unwrap())
@@ -64,7 +65,9 @@ fn longest_run_of(subject: &dyn Subject) -> usize {
 #[test]
 fn a_frozen_output_is_seen_by_its_runs_and_by_the_plain_engine() {
     let subject = drawing(Draw::Frozen);
-    no_schedule_shows(&*subject, 12);
+    // I4 has no draw to judge: the greedy one is frozen too.
+    no_schedule_but_shows(&*subject, 12, "I4");
+    assert_eq!(campaign(&*subject, named("I4"), 12).verdict(), Verdict::Undecided);
     assert_eq!(broken(&*subject, "D1", 40), Observable::Tokens);
     let sound = Fixture::host("tiny", weights::source("tiny", None).unwrap(), Mode::Invariant);
     let (sound, frozen) = (longest_run_of(&sound.unwrap()), longest_run_of(&*subject));
@@ -81,7 +84,7 @@ fn ends_and_vocabularies_that_were_not_asked_for_are_seen_by_the_plain_engine() 
         ("a token short", asked::one_token_short, 20),
         ("end of sequence ignored", asked::eos_ignored, 400),
         ("stop tokens ignored", asked::stops_ignored, 100),
-        ("ids of another vocabulary", asked::other_vocabulary, 20),
+        ("another first token", asked::other_first_token, 20),
     ];
     for (name, change, cases) in changes {
         let source = weights::source("tiny", None).unwrap();

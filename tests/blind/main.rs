@@ -41,7 +41,13 @@ fn campaign(
 
 /// Asserts that every relation between schedules holds over a small campaign, and was exercised.
 fn no_schedule_shows(subject: &dyn Subject, cases: u64) {
-    let relations = RELATIONS.into_iter().filter(|r| r.id.starts_with('I')).collect();
+    no_schedule_but_shows(subject, cases, "");
+}
+
+/// The same of all but one of them.
+fn no_schedule_but_shows(subject: &dyn Subject, cases: u64, but: &str) {
+    let between_schedules = |r: &&Relation| r.id.starts_with('I') && r.id != but;
+    let relations = RELATIONS.into_iter().filter(between_schedules).collect();
     let report = campaign(subject, relations, cases);
     let failure = report.failure.as_ref().map(|f| format!("{}: {}", f.relation.id, f.divergence));
     assert_eq!(report.verdict(), Verdict::Held, "{failure:?}");
