@@ -7,6 +7,7 @@
 pub mod compare;
 mod d1;
 pub mod executions;
+pub mod f1;
 mod i1;
 mod i2;
 mod i3;
@@ -31,7 +32,7 @@ pub enum Judgement {
     Broken(Box<Divergence>),
 }
 
-/// How much was compared, bit for bit.
+/// How much was compared: bit for bit, or with a pass in f64 where the relation does that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Computed positions whose logits were compared.
@@ -44,6 +45,34 @@ pub struct Compared {
     pub scores: u64,
     /// Greedy draws among several largest logits that a plain engine made too.
     pub ties: u64,
+    /// Of the positions, those that were compared with a pass in f64.
+    pub f64: CountedInF64,
+}
+
+/// Positions that were compared with a pass in f64, by what is special about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedInF64 {
+    /// Each operator was compared with its equation too.
+    pub operator_rows: u64,
+    /// Attention folded two or more splits.
+    pub past_split: u64,
+    /// Earlier positions were attached, not computed.
+    pub past_hit: u64,
+    /// The two best logits are so close that rounding may swap them.
+    pub near_ties: u64,
+    /// Of these, the greedy token is another one.
+    pub other_tokens: u64,
+}
+
+impl CountedInF64 {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &CountedInF64) {
+        self.operator_rows += other.operator_rows;
+        self.past_split += other.past_split;
+        self.past_hit += other.past_hit;
+        self.near_ties += other.near_ties;
+        self.other_tokens += other.other_tokens;
+    }
 }
 
 impl Compared {
@@ -54,6 +83,7 @@ impl Compared {
         self.sites += other.sites;
         self.scores += other.scores;
         self.ties += other.ties;
+        self.f64.add(&other.f64);
     }
 }
 
@@ -70,6 +100,11 @@ pub enum Spread {
     FreshProcess,
     /// At least [`SPREAD_MIN`] greedy draws were among several largest logits.
     Ties,
+    /// At least [`SPREAD_MIN`] positions whose attention folded splits were compared with a pass in f64. Due if the
+    /// subject's reference goes as far.
+    ExactPastSplit,
+    /// At least [`SPREAD_MIN`] positions after attached ones were compared with a pass in f64.
+    ExactPastHit,
 }
 
 /// Cases from which on the spread minima are due.
@@ -121,7 +156,7 @@ impl Relation {
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 15] = [
+pub static RELATIONS: [&Relation; 16] = [
     &i1::I1,
     &i2::CHUNK,
     &i2::PREEMPT,
@@ -137,6 +172,7 @@ pub static RELATIONS: [&Relation; 15] = [
     &i2::POISON,
     &i3::I3,
     &d1::D1,
+    &f1::F1,
 ];
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.

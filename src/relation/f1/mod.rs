@@ -1,0 +1,176 @@
+//! F1, fidelity: the engine's results lie within bounds, fixed beforehand, of a forward pass in f64 of the same weights.
+//!
+//! The other relations compare an engine with itself, so a fault that is the same in every execution, a wrong constant or
+//! a mask that is off by one, is invisible to them. This one compares with [`crate::reference`], which shares no code with
+//! a device. Absent: bits, which an f64 pass cannot give; [`bounds`] says how far is too far.
+
+pub mod bounds;
+mod errors;
+
+use std::collections::BTreeSet;
+
+use crate::record::sites::{Site, Stage};
+use crate::record::{Capture, KvMoment, Output, Sentinel};
+use crate::subject::{Capabilities, SubjectError};
+use crate::workload::SampleId;
+
+use super::compare::{Divergence, Observable, Origin, Place};
+use super::{Compared, CountedInF64, Executions, Judgement, Relation, Spread};
+
+use bounds::Bounds;
+pub use errors::{Distance, Greedy, Measure, RowErrors, measure};
+
+/// Rows of a sample in which each operator is measured; in all of them the whole pass is.
+const OPERATOR_ROWS: usize = 48;
+
+pub(super) static F1: Relation = Relation {
+    id: "F1",
+    path: "f1::fidelity",
+    statement: "h after each layer, each operator and the logits are within fixed bounds of a forward pass in f64",
+    varies: "everything that a case varies; against the equations of the model, in f64",
+    gates: &[
+        Sentinel::GemmSkinnyWalk,
+        Sentinel::GemmSkinnyParallel,
+        Sentinel::GemmTiledWalk,
+        Sentinel::GemmTiledParallel,
+    ],
+    spreads: &[Spread::ExactPastSplit, Spread::ExactPastHit],
+    focus: &[],
+    applies,
+    judge,
+};
+
+fn applies(capabilities: &Capabilities) -> Result<(), &'static str> {
+    match &capabilities.exact {
+        None => Err("there are no weights to compute with in f64"),
+        Some(exact) if bounds::of(&exact.digest).is_none() => {
+            Err("no bounds are fixed for these weights")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// What was measured of one sample of a case.
+#[derive(Clone, Debug)]
+pub struct SampleErrors {
+    /// The sample.
+    pub id: SampleId,
+    /// Its rows, in the order of computation.
+    pub rows: Vec<RowErrors>,
+    /// Residencies in which it had cached positions.
+    hits: BTreeSet<u32>,
+}
+
+fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
+    let digest = executions.capabilities().exact.as_ref().map(|exact| exact.digest.clone());
+    let bounds = digest.and_then(|digest| bounds::of(&digest)).expect("the relation applies");
+    let split = executions.subject().edges().split;
+    let mut total = Compared::default();
+    for SampleErrors { id, rows, hits } in sample_errors(executions)? {
+        for row in &rows {
+            if let Some(beyond) = beyond(bounds, row) {
+                return Ok(Judgement::Broken(Box::new(divergence(id, row, beyond, bounds))));
+            }
+            total.positions += 1;
+            let counts = &mut total.f64;
+            counts.operator_rows += u64::from(row.has_operators());
+            counts.past_split += u64::from(row.position >= split);
+            counts.past_hit += u64::from(hits.contains(&row.residency));
+            counts.near_ties += u64::from(row.greedy.margin < bounds.get(Measure::Margin).bound);
+            counts.other_tokens += u64::from(row.greedy.engine != row.greedy.exact);
+        }
+    }
+    match total.positions {
+        0 => Ok(Judgement::Inapplicable("nothing was computed")),
+        _ => Ok(Judgement::Held(total)),
+    }
+}
+
+/// Measures a sample or two of a case: the longest, and the longest that a prefix or a fork served; as many of their first
+/// positions as the subject's reference can afford.
+pub fn sample_errors(executions: &mut Executions<'_>) -> Result<Vec<SampleErrors>, SubjectError> {
+    let outputs = &executions.run().outputs;
+    let longest = |served: bool| {
+        let all = outputs.iter().filter(|(_, o)| !served || !hits(o).is_empty());
+        // Of several the first.
+        all.rev().max_by_key(|(_, o)| o.positions.len()).map(|(id, _)| *id)
+    };
+    let chosen: BTreeSet<SampleId> = [longest(false), longest(true)].into_iter().flatten().collect();
+    let exact = executions.capabilities().exact.as_ref();
+    let mut left = exact.map_or(0, |exact| exact.positions);
+    let model = executions.subject().weights()?;
+    let all: BTreeSet<usize> = (0..Site::count(model.config.layers)).collect();
+    let mut errors = Vec::new();
+    for id in chosen {
+        let Some(mut tokens) = prompt_of(executions, id) else { continue };
+        let output = &executions.run().outputs[&id];
+        tokens.extend(&output.tokens);
+        tokens.truncate(left as usize);
+        left -= tokens.len() as u32;
+        let hits = hits(output);
+        let capture = Capture {
+            id: Some(id),
+            positions: 0..tokens.len() as u32,
+            sites: all.clone(),
+            logits: true,
+            parts: false,
+        };
+        let captured = executions.with_values(&capture)?;
+        let rows = measure(&model, &tokens, &captured, OPERATOR_ROWS);
+        errors.push(SampleErrors { id, rows, hits });
+    }
+    Ok(errors)
+}
+
+/// The prompt's tokens; `None` for a request that is not in the workload.
+fn prompt_of(executions: &Executions<'_>, id: SampleId) -> Option<Vec<u32>> {
+    executions.case().workload.get(id.uid)?.prompt.tokens().map(<[u32]>::to_vec)
+}
+
+/// Residencies in which positions were attached instead of computed.
+fn hits(output: &Output) -> BTreeSet<u32> {
+    let attached = |moment| matches!(moment, KvMoment::Attached | KvMoment::Forked);
+    output.kv.iter().filter(|kv| attached(kv.moment)).map(|kv| kv.residency).collect()
+}
+
+/// The distance of a row that is beyond its bound: the first operator's if there is one, since what follows from it is
+/// beyond its bound too.
+fn beyond(bounds: &Bounds, row: &RowErrors) -> Option<Distance> {
+    let is_beyond = |d: &&Distance| d.error > bounds.get(d.measure).bound;
+    let operators = row.distances.iter().filter(|d| d.measure.is_of_an_operator());
+    let found = operators.chain(&row.distances).find(is_beyond).copied();
+    // A token that is further from the best in f64 than any error of the two logits explains.
+    let Greedy { lost, .. } = row.greedy;
+    let other = || {
+        let distance = Distance { measure: Measure::Margin, layer: None, error: lost };
+        (lost > bounds.get(Measure::Margin).bound).then_some(distance)
+    };
+    found.or_else(other)
+}
+
+fn divergence(id: SampleId, row: &RowErrors, beyond: Distance, bounds: &Bounds) -> Divergence {
+    let Distance { measure, layer, error } = beyond;
+    let bound = bounds.get(measure).bound;
+    let Greedy { engine, exact, .. } = row.greedy;
+    let token = match engine == exact {
+        true => String::new(),
+        false => format!("; greedy token {engine}, in f64 {exact}"),
+    };
+    let detail = format!(
+        "{measure}: error {error:.1e}, bound {bound:.1e}, {:.1} times as much{token}",
+        error / bound
+    );
+    let site = match measure {
+        Measure::Operator(stage) => Some(Site { layer, stage }),
+        Measure::Residual(0) => Some(Site { layer: None, stage: Stage::Embed }),
+        Measure::Residual(_) | Measure::Logits | Measure::Margin | Measure::Head => None,
+    };
+    let (residency, position) = (row.residency, row.position);
+    Divergence {
+        observable: Observable::Fidelity,
+        all: BTreeSet::from([Observable::Fidelity]),
+        place: Place { id: Some(id), residency: Some(residency), position: Some(position), layer },
+        detail,
+        origin: site.map(|site| Origin { position, residency, site }),
+    }
+}
