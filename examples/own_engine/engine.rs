@@ -142,7 +142,7 @@ impl Subject for Toy {
         workload: &Workload,
         schedule: &Schedule,
         _seed: u64,
-        _capture: Option<Capture>,
+        _capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let execution = self.executions.fetch_add(1, Ordering::Relaxed);
         let mut run = Run::default();

@@ -16,6 +16,7 @@ mod forward;
 mod life;
 mod model;
 mod padding;
+mod parts;
 pub mod plan;
 mod prefix;
 mod room;
@@ -42,9 +43,10 @@ use audit::{Auditor, Launch};
 use blocks::BlockId;
 pub use check::{POOL_BYTES_MAX, check};
 use deeds::Writers;
-use forward::Forward;
 pub use forward::RowDigests;
+use forward::{Computed, Forward};
 pub use model::{DeviceModel, contract_of};
+use parts::Keep;
 use plan::Planner;
 pub use rows::Rows;
 use scheduler::{Granules, Scheduler, Slice};
@@ -116,7 +118,7 @@ pub fn execute<D: Device>(
     workload: &Workload,
     schedule: &Schedule,
     seed: u64,
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
 ) -> Result<Run, EngineError> {
     execute_with(model, world, workload, schedule, seed, capture, true)
 }
@@ -128,7 +130,7 @@ pub fn execute_with<D: Device>(
     workload: &Workload,
     schedule: &Schedule,
     seed: u64,
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
     audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
@@ -187,7 +189,7 @@ struct Engine<'m, D: Device> {
     planner: Planner,
     block_size: u32,
     hasher: TrajectoryHasher,
-    capture: Option<Capture>,
+    capture: Option<&'m Capture>,
     /// Log-probabilities of the last launch.
     scores: Vec<(SampleId, TokenScore)>,
     /// `None` if the run is not audited.
@@ -195,7 +197,7 @@ struct Engine<'m, D: Device> {
     run: Run,
 }
 
-impl<D: Device> Engine<'_, D> {
+impl<'m, D: Device> Engine<'m, D> {
     fn run_to_end(mut self, bound: u64) -> Result<Run, EngineError> {
         let mut boundaries = 0;
         while !self.scheduler.is_done() {
@@ -214,8 +216,8 @@ impl<D: Device> Engine<'_, D> {
             } else {
                 let padding = self.scheduler.pad(&step);
                 let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (digests, drawn) = self.launch(&step, tables, padding, false)?;
-                self.take_in(&step, digests, &drawn)?;
+                let (computed, drawn) = self.launch(&step, tables, padding, false)?;
+                self.take_in(&step, computed, &drawn)?;
             }
             self.land()?;
             if let Some(auditor) = &mut self.auditor {
@@ -242,7 +244,7 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row,
+    /// Computes the rows of a step with these block tables and draws from them. Returns what was computed,
     /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
@@ -250,7 +252,7 @@ impl<D: Device> Engine<'_, D> {
         tables: Vec<Vec<BlockId>>,
         padding: usize,
         left: bool,
-    ) -> Result<(Vec<RowDigests>, Vec<Option<u32>>), EngineError> {
+    ) -> Result<(Computed, Vec<Option<u32>>), EngineError> {
         if let Some(auditor) = &mut self.auditor {
             let launch = Launch { slices: step, tables: &tables, left };
             auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
@@ -283,7 +285,8 @@ impl<D: Device> Engine<'_, D> {
         for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
             self.run.boundaries.near(boundary, rows, edge as usize);
         }
-        let digests = self.forward.step(&plan, &layout, &tokens, padding)?;
+        let keep = self.keep(step);
+        let computed = self.forward.step(&plan, &layout, &tokens, padding, keep.as_ref())?;
         self.note_writers(step, &layout);
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
@@ -296,18 +299,18 @@ impl<D: Device> Engine<'_, D> {
             self.score(step, &drawn)?;
         }
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &layout, padding, &digests);
-        Ok((digests, drawn))
+        self.hash_step(step, &layout, padding, &computed.rows);
+        Ok((computed, drawn))
     }
 
     /// Hands the results of a step to the scheduler.
     fn take_in(
         &mut self,
         step: &[Slice],
-        digests: Vec<RowDigests>,
+        computed: Computed,
         drawn: &[Option<u32>],
     ) -> Result<(), EngineError> {
-        self.observe(step, digests)?;
+        self.observe(step, computed)?;
         for (id, score) in self.scores.drain(..) {
             let output = self.run.outputs.get_mut(&id).expect("one output a sample");
             output.scores.push(score);
@@ -321,10 +324,10 @@ impl<D: Device> Engine<'_, D> {
         for flight in self.scheduler.landings() {
             let step = std::slice::from_ref(&flight.slice);
             let padding = self.scheduler.usual_padding(flight.slice.len);
-            let (digests, drawn) =
+            let (computed, drawn) =
                 self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {
-                self.take_in(step, digests, &drawn)?;
+                self.take_in(step, computed, &drawn)?;
             } else {
                 self.do_deeds()?;
             }
@@ -332,9 +335,22 @@ impl<D: Device> Engine<'_, D> {
         Ok(())
     }
 
+    /// What the step is to keep in full: the rows that are captured.
+    fn keep(&self, step: &[Slice]) -> Option<Keep<'m>> {
+        let capture = self.capture?;
+        let all = step.iter().flat_map(|slice| {
+            let id = self.scheduler.sequences[slice.index].id;
+            (slice.start..slice.start + slice.len).map(move |position| (id, position as u32))
+        });
+        let wanted = all.enumerate().filter(|(_, (id, position))| capture.wants(*id, *position));
+        let rows: Vec<usize> = wanted.map(|(row, _)| row).collect();
+        (!rows.is_empty()).then_some(Keep { sites: &capture.sites, parts: capture.parts, rows })
+    }
+
     /// Records the bits of every row.
-    fn observe(&mut self, step: &[Slice], digests: Vec<RowDigests>) -> Result<(), EngineError> {
-        let mut digests = digests.into_iter().enumerate();
+    fn observe(&mut self, step: &[Slice], computed: Computed) -> Result<(), EngineError> {
+        let Computed { rows, mut kept } = computed;
+        let mut digests = rows.into_iter().enumerate();
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
@@ -349,10 +365,13 @@ impl<D: Device> Engine<'_, D> {
                     logits: digests.logits,
                     sites: digests.sites,
                 });
-                if self.capture == Some(Capture { id: sequence.id, position }) {
+                if let Some(sites) = kept.remove(&row) {
+                    let logits = self.capture.is_some_and(|c| c.logits);
                     output.captured.push(CapturedRow {
                         residency: sequence.residency,
-                        logits: self.forward.logits(row)?,
+                        position,
+                        logits: if logits { self.forward.logits(row)? } else { Vec::new() },
+                        sites,
                     });
                 }
             }

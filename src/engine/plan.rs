@@ -9,6 +9,8 @@ use std::sync::Arc;
 use crate::contract::tree::norm_lanes;
 use crate::contract::{Mode, Operator};
 use crate::device::{AttentionLaunch, GemmLaunch, NormLaunch, RowTile, Splits};
+use crate::record::Order;
+use crate::record::sites::{Site, Stage};
 use crate::weights::ModelConfig;
 
 /// Most rows of a launch that walks the splits of a single row.
@@ -45,6 +47,42 @@ pub struct StepPlan {
     pub attention: AttentionLaunch,
     /// Norms over the hidden width.
     pub norm: NormLaunch,
+}
+
+impl StepPlan {
+    /// How the operator at a site is launched: the variant in words, and what decides bits.
+    pub fn launch_at(&self, site: Site) -> (&'static str, Order) {
+        let gemm = |launch: &GemmLaunch| {
+            let variant = match (launch.rows, launch.splits) {
+                (RowTile::Skinny, Splits::Walk) => "skinny rows, splits walked",
+                (RowTile::Skinny, Splits::Parallel) => "skinny rows, splits in parallel",
+                (RowTile::Tiled, Splits::Walk) => "tiled rows, splits walked",
+                (RowTile::Tiled, Splits::Parallel) => "tiled rows, splits in parallel",
+            };
+            (variant, Order::Cuts(launch.cuts.to_vec()))
+        };
+        let norm = |fused| {
+            let variant = if fused { "fused with the residual before it" } else { "on its own" };
+            (variant, Order::Lanes(self.norm.lanes))
+        };
+        match site.stage {
+            // The first norm has no residual before it.
+            Stage::AttentionNorm => norm(self.norm.fused && site.layer != Some(0)),
+            Stage::FfnNorm | Stage::FinalNorm => norm(self.norm.fused),
+            Stage::Qkv => gemm(&self.qkv),
+            Stage::Output => gemm(&self.o),
+            Stage::GateUp => gemm(&self.gate_up),
+            Stage::Down => gemm(&self.down),
+            Stage::Attention => {
+                let variant = match self.attention.splits {
+                    Splits::Walk => "splits walked",
+                    Splits::Parallel => "splits in parallel",
+                };
+                (variant, Order::Split(self.attention.split))
+            }
+            Stage::Embed | Stage::Q | Stage::K | Stage::Swiglu => ("", Order::Fixed),
+        }
+    }
 }
 
 /// Makes plans for one model in one mode.

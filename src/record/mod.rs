@@ -1,6 +1,7 @@
 //! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
 
 pub mod boundary;
+pub mod capture;
 pub mod life;
 pub mod sentinel;
 pub mod sites;
@@ -14,6 +15,7 @@ use crate::schedule::Intent;
 use crate::workload::SampleId;
 
 pub use boundary::{BOUNDARIES, Boundary, BoundaryCounts};
+pub use capture::{Capture, CapturedRow, CapturedSite, LaunchNote, Order};
 pub use life::LifeEvent;
 pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
@@ -98,24 +100,6 @@ pub struct TokenScore {
     pub top: Vec<(u32, u32)>,
 }
 
-/// A logits row asked for by a [`Capture`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct CapturedRow {
-    /// Residency in which it was computed.
-    pub residency: u32,
-    /// The f32 logits.
-    pub logits: Vec<f32>,
-}
-
-/// Which logits to keep in full, for a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capture {
-    /// Sample of a request.
-    pub id: SampleId,
-    /// Position.
-    pub position: u32,
-}
-
 /// All that was observed of one sample of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
@@ -137,7 +121,7 @@ pub struct Output {
     pub kv_due: u64,
     /// Steps that it shared with another request.
     pub shared_steps: u64,
-    /// Captured logits.
+    /// Rows that were asked for, in the order of computation.
     pub captured: Vec<CapturedRow>,
     /// Namespaces of the requests that wrote the K and V which it attached; see
     /// [`Sentinel::NamespaceKeptApart`].

@@ -142,14 +142,14 @@ pub trait Subject: Sync {
     fn default_world(&self) -> World;
     /// Carries out `schedule` on a fresh instance. The result is a function of the arguments alone.
     ///
-    /// `capture` asks for the full logits of one position, besides the digests.
+    /// `capture` asks for values besides the digests, in [`Output::captured`]. A subject that has none leaves them out.
     fn execute(
         &self,
         world: &World,
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError>;
     /// What a plain engine of the same model makes of the first sample of a request alone: no scheduler, no blocks, no
     /// batch, code of its own around the operators. Called only if [`Capabilities::plain`] says so.

@@ -66,7 +66,7 @@ impl Subject for Engine {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         self.fixture.execute(world, workload, schedule, seed, capture)
     }

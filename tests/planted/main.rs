@@ -119,7 +119,7 @@ impl Subject for Engine {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let n = self.executions.fetch_add(1, Ordering::Relaxed);
         if let Bug::Device(_) = self.bug {
