@@ -132,9 +132,9 @@ fn searches(suite: &Suite, subject: &Shared, label: &str, cases: u64, trials: &m
     }
 }
 
-/// Relations that the batch-dependent mode breaks.
+/// Relations that the batch-dependent mode breaks. It repeats itself, and no order of summation is far from the exact sum.
 fn controlled() -> impl Iterator<Item = &'static Relation> {
-    RELATIONS.into_iter().filter(|r| r.id != "I3")
+    RELATIONS.into_iter().filter(|r| !["I3", "F1"].contains(&r.id))
 }
 
 fn controls(suite: &Suite, control: &Shared, suffix: &str, trials: &mut Vec<Trial>) {

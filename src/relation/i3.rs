@@ -57,7 +57,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             .filter(|p| !p.sites.is_empty())
             .count() as u64,
         scores: run.outputs.values().map(|o| o.scores.len() as u64).sum(),
-        ties: 0,
+        ..Compared::default()
     }))
 }
 

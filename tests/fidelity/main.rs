@@ -6,8 +6,7 @@ mod calibration;
 mod faults;
 mod planted;
 
-use lockstep::relation::f1::{self, Measure, SampleErrors};
-use lockstep::relation::{Executions, Relation};
+use lockstep::relation::Executions;
 use lockstep::strategy::{Space, cases};
 use lockstep::subject::Subject;
 use proptest::strategy::ValueTree;

@@ -83,7 +83,7 @@ fn faults_that_no_schedule_shows_are_far_beyond_their_bounds() {
         let cases = if preset == "tiny" { CASES } else { 1 };
         let honest = Arc::new(weights::open(preset, None).unwrap());
         let bounds = bounds::of(&honest.digest).expect("presets have bounds");
-        let mut judge = |name: &str, engine: Box<dyn Subject + Send>| {
+        let judge = |name: &str, engine: Box<dyn Subject + Send>| {
             let faulty = Faulty { engine, honest: Arc::clone(&honest) };
             let factors = factors(&faulty, bounds, cases);
             report(preset, name, &factors);

@@ -15,7 +15,7 @@ use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
 
 use super::compare::{Divergence, Observable, Origin, Place};
-use super::{Compared, CountedInF64, Executions, Judgement, Relation, Spread};
+use super::{Compared, Executions, Judgement, Relation, Spread};
 
 use bounds::Bounds;
 pub use errors::{Distance, Greedy, Measure, RowErrors, measure};
