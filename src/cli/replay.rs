@@ -124,14 +124,7 @@ fn judge(
         other => other?,
     };
     match &judgement {
-        Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv, {} rows of layer digests, {} log-probabilities compared",
-            relation.id,
-            compared.positions,
-            compared.kv,
-            compared.sites,
-            compared.scores
-        ),
+        Judgement::Held(compared) => say!("{} held: {compared} compared", relation.id),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);

@@ -28,17 +28,14 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests, {} log-probabilities",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {}",
             r.relation.id,
             r.cases,
             r.held,
             r.broken,
             r.inapplicable,
             r.missed.len(),
-            r.compared.positions,
-            r.compared.kv,
-            r.compared.sites,
-            r.compared.scores
+            r.compared
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");

@@ -190,11 +190,11 @@ impl Suite {
         for r in &report.tally.relations {
             let seen: Vec<String> = r.sentinels.iter().map(|(n, c)| format!("{n} {c}")).collect();
             text += &format!(
-                ", {} held, {} broken, {} inapplicable, {} positions compared; {}",
+                ", {} held, {} broken, {} inapplicable, {} compared; {}",
                 r.held,
                 r.broken,
                 r.inapplicable,
-                r.compared.positions,
+                r.compared,
                 seen.join(", ")
             );
         }

@@ -1,8 +1,8 @@
 //! The forward pass in f64, without any rounding between operators: what the engine's f32 and 16-bit results are
 //! measured against (F1). With the roundings of 16-bit storage and no others, it estimates how far they may be.
 //!
-//! It shares no code with the devices: plain loops over weights widened to f64, one request, one position at a time.
-//! Nothing here is fast, and nothing is to the bit.
+//! It shares no code with the devices: plain loops over weights widened to f64, one request, all positions of a layer at a
+//! time. Nothing here is fast, and nothing is to the bit.
 
 use super::operators::{Operators, add};
 use crate::weights::{Layer, Model};
@@ -26,72 +26,67 @@ pub enum Storage {
     Rounded,
 }
 
-/// A forward pass over one sequence.
-pub struct Exact<'m> {
-    operators: Operators<'m>,
-    storage: Storage,
-    /// K of each layer, `[position][kv head][dim]`.
-    k: Vec<Vec<f64>>,
-    /// V of each layer.
-    v: Vec<Vec<f64>>,
-    /// Positions so far.
-    len: usize,
+/// The forward pass over the tokens of one sequence: one entry a position.
+///
+/// # Panics
+/// If a token is outside the vocabulary.
+pub fn pass(model: &Model, tokens: &[u32], storage: Storage) -> Vec<Position> {
+    let operators = Operators::new(model);
+    let pass = Pass { operators, storage };
+    let ops = &pass.operators;
+    let mut h: Vec<Vec<f64>> = tokens.iter().map(|token| ops.embed(*token)).collect();
+    let mut residual: Vec<Vec<Vec<f64>>> = h.iter().map(|h| vec![h.clone()]).collect();
+    for layer in &model.layers {
+        let x = pass.norm(&h, &layer.attention_norm);
+        let attention = pass.attention(layer, &x);
+        add(&mut h, &ops.multiply(&layer.o, &attention));
+        let x = pass.norm(&h, &layer.ffn_norm);
+        let gate_up = pass.stored(ops.multiply(&layer.gate_up, &x));
+        let z = pass.stored(gate_up.iter().map(|row| ops.swiglu(row)).collect());
+        add(&mut h, &ops.multiply(&layer.down, &z));
+        residual.iter_mut().zip(&h).for_each(|(all, h)| all.push(h.clone()));
+    }
+    let logits = ops.head(&pass.norm(&h, &model.final_norm));
+    let positions = residual.into_iter().zip(logits);
+    positions.map(|(residual, logits)| Position { residual, logits }).collect()
 }
 
-impl<'m> Exact<'m> {
-    /// An empty sequence.
-    pub fn new(model: &'m Model) -> Exact<'m> {
-        Exact::with(model, Storage::Exact)
+/// What all layers share.
+struct Pass<'m> {
+    operators: Operators<'m>,
+    storage: Storage,
+}
+
+impl Pass<'_> {
+    fn norm(&self, rows: &[Vec<f64>], weight: &[u16]) -> Vec<Vec<f64>> {
+        self.stored(rows.iter().map(|row| self.operators.norm(row, weight)).collect())
     }
 
-    /// An empty sequence, of a pass that stores values in this way.
-    pub fn with(model: &'m Model, storage: Storage) -> Exact<'m> {
-        let empty = vec![Vec::new(); model.config.layers];
-        Exact { operators: Operators::new(model), storage, k: empty.clone(), v: empty, len: 0 }
-    }
-
-    /// Computes the next position.
-    ///
-    /// # Panics
-    /// If `token` is outside the vocabulary.
-    pub fn next(&mut self, token: u32) -> Position {
-        let model = self.operators.model;
-        let mut h = self.operators.embed(token);
-        let mut residual = vec![h.clone()];
-        for (index, layer) in model.layers.iter().enumerate() {
-            let x = self.stored(self.operators.norm(&h, &layer.attention_norm));
-            let attention = self.attention(index, layer, &x);
-            let ops = &self.operators;
-            add(&mut h, &ops.multiply(&layer.o, &attention));
-            let x = self.stored(ops.norm(&h, &layer.ffn_norm));
-            let gate_up = self.stored(ops.multiply(&layer.gate_up, &x));
-            let z = self.stored(ops.swiglu(&gate_up));
-            add(&mut h, &ops.multiply(&layer.down, &z));
-            residual.push(h.clone());
-        }
-        let x = self.stored(self.operators.norm(&h, &model.final_norm));
-        let logits = self.operators.head(&x);
-        self.len += 1;
-        Position { residual, logits }
-    }
-
-    /// Attention of the newest position over all positions.
-    fn attention(&mut self, index: usize, layer: &Layer, x: &[f64]) -> Vec<f64> {
+    /// Attention of each position over those up to it.
+    fn attention(&self, layer: &Layer, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let ops = &self.operators;
         let qkv = self.stored(ops.multiply(&layer.qkv, x));
-        let [q, k] = ops.rotated(layer, &qkv, self.len).map(|rows| self.stored(rows));
-        self.k[index].extend_from_slice(&k);
-        self.v[index].extend_from_slice(&qkv[q.len() + k.len()..]);
+        let (mut k, mut v) = (Vec::new(), Vec::new());
         let scale = 1.0 / (ops.model.config.head_dim as f64).sqrt();
-        let weight = |x| self.stored_one(x);
-        self.stored(ops.attention(&q, &self.k[index], &self.v[index], scale, weight))
+        let rows = qkv.iter().enumerate().map(|(position, qkv)| {
+            let [q, new_k] = ops.rotated(layer, qkv, position).map(|row| self.stored_row(row));
+            v.extend_from_slice(&qkv[q.len() + new_k.len()..]);
+            k.extend(new_k);
+            ops.attention(&q, &k, &v, scale, |weight| self.stored_value(weight))
+        });
+        let rows = rows.collect();
+        self.stored(rows)
     }
 
-    fn stored(&self, values: Vec<f64>) -> Vec<f64> {
-        values.into_iter().map(|x| self.stored_one(x)).collect()
+    fn stored(&self, rows: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        rows.into_iter().map(|row| self.stored_row(row)).collect()
     }
 
-    fn stored_one(&self, x: f64) -> f64 {
+    fn stored_row(&self, row: Vec<f64>) -> Vec<f64> {
+        row.into_iter().map(|x| self.stored_value(x)).collect()
+    }
+
+    fn stored_value(&self, x: f64) -> f64 {
         match self.storage {
             Storage::Exact => x,
             Storage::Rounded => self.operators.round(x),

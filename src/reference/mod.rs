@@ -7,6 +7,5 @@ pub mod plain;
 pub mod sampler;
 pub mod stepwise;
 
-pub use exact::Exact;
 pub use plain::Plain;
 pub use stepwise::Stepwise;

@@ -33,11 +33,12 @@ impl<'m> Operators<'m> {
         values.iter().map(|w| self.wide[usize::from(*w)])
     }
 
-    /// The value that 16 bits hold of this one; by the `half` crate, not by the contract's code.
+    /// The value that 16 bits hold of this one; by the `half` crate, not by the contract's code. By way of f32, which the
+    /// engine's values are: `bf16::from_f64` of half 2.7 drops low bits before it rounds, and takes for a tie what is not.
     pub(super) fn round(&self, x: f64) -> f64 {
         match self.model.dtype {
-            Dtype::Bf16 => bf16::from_f64(x).to_f64(),
-            Dtype::F16 => f16::from_f64(x).to_f64(),
+            Dtype::Bf16 => bf16::from_f32(x as f32).to_f64(),
+            Dtype::F16 => f16::from_f32(x as f32).to_f64(),
         }
     }
 
@@ -57,20 +58,20 @@ impl<'m> Operators<'m> {
         x.iter().zip(self.widen(weight)).map(|(x, w)| x * scale * w).collect()
     }
 
-    /// `y[n] = W[n][k] . x[k]`.
-    pub(super) fn multiply(&self, matrix: &Matrix16, x: &[f64]) -> Vec<f64> {
-        let mut row = vec![0.0; matrix.k];
-        let rows = matrix.data.chunks_exact(matrix.k);
-        rows.map(|weights| {
-            row.iter_mut().zip(self.widen(weights)).for_each(|(wide, w)| *wide = w);
-            dot(&row, x)
-        })
-        .collect()
+    /// `y[m][n] = x[m][k] . W[n][k]`.
+    pub(super) fn multiply(&self, matrix: &Matrix16, rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let mut y = vec![Vec::with_capacity(matrix.n); rows.len()];
+        let mut wide = vec![0.0; matrix.k];
+        for weights in matrix.data.chunks_exact(matrix.k) {
+            wide.iter_mut().zip(self.widen(weights)).for_each(|(wide, w)| *wide = w);
+            y.iter_mut().zip(rows).for_each(|(y, x)| y.push(dot(&wide, x)));
+        }
+        y
     }
 
-    /// The logits of a normalised row.
-    pub(super) fn head(&self, x: &[f64]) -> Vec<f64> {
-        self.multiply(self.model.head.as_ref().unwrap_or(&self.model.embedding), x)
+    /// The logits of normalised rows.
+    pub(super) fn head(&self, rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        self.multiply(self.model.head.as_ref().unwrap_or(&self.model.embedding), rows)
     }
 
     /// q and k at a position: normalised if the layer does that, and rotated. `qkv` is `[q; k; v]`.
@@ -172,7 +173,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
-/// `h + y`, in place.
-pub(super) fn add(h: &mut [f64], y: &[f64]) {
-    h.iter_mut().zip(y).for_each(|(h, y)| *h += y);
+/// `h + y` row by row, in place.
+pub(super) fn add(h: &mut [Vec<f64>], y: &[Vec<f64>]) {
+    h.iter_mut().flatten().zip(y.iter().flatten()).for_each(|(h, y)| *h += y);
 }

@@ -3,7 +3,7 @@
 //! The engine's f32 results before they are rounded are given; rounding them to 16 bits gives what its next operator read. So no error of one operator reaches the next, and what is left is the error of f32 sums:
 //! small enough to see a wrong constant by.
 
-use super::operators::{Operators, add};
+use super::operators::Operators;
 use crate::record::sites::{Site, Stage};
 use crate::weights::Model;
 
@@ -73,9 +73,10 @@ impl<'m> Stepwise<'m> {
         let layer = &model.layers[number];
         let at = |stage| site(self.index(number, stage));
         let rounded = |stage| self.rounded(at(stage));
+        let product = |matrix, stage| one(ops.multiply(matrix, &[rounded(stage)]));
         match stage {
             Stage::AttentionNorm => ops.norm(&before(number), &layer.attention_norm),
-            Stage::Qkv => ops.multiply(&layer.qkv, &rounded(Stage::AttentionNorm)),
+            Stage::Qkv => product(&layer.qkv, Stage::AttentionNorm),
             Stage::Q => {
                 // q' carries the scale of the scores, and that of exp2 instead of exp.
                 let scale =
@@ -92,26 +93,18 @@ impl<'m> Stepwise<'m> {
                 let (k, v) = (&past.k[..end], &past.v[..end]);
                 ops.attention(&rounded(Stage::Q), k, v, std::f64::consts::LN_2, |weight| weight)
             }
-            Stage::Output => {
-                let mut h = before(number);
-                add(&mut h, &ops.multiply(&layer.o, &rounded(Stage::Attention)));
-                h
-            }
+            Stage::Output => sum(before(number), product(&layer.o, Stage::Attention)),
             Stage::FfnNorm => ops.norm(&wide(at(Stage::Output)), &layer.ffn_norm),
-            Stage::GateUp => ops.multiply(&layer.gate_up, &rounded(Stage::FfnNorm)),
+            Stage::GateUp => product(&layer.gate_up, Stage::FfnNorm),
             Stage::Swiglu => ops.swiglu(&rounded(Stage::GateUp)),
-            Stage::Down => {
-                let mut h = wide(at(Stage::Output));
-                add(&mut h, &ops.multiply(&layer.down, &rounded(Stage::Swiglu)));
-                h
-            }
+            Stage::Down => sum(wide(at(Stage::Output)), product(&layer.down, Stage::Swiglu)),
             Stage::Embed | Stage::FinalNorm => unreachable!("{stage:?} is in no layer"),
         }
     }
 
     /// The logits that follow from a row's final norm.
     pub fn logits(&self, final_norm: &[f32]) -> Vec<f64> {
-        self.operators.head(&self.rounded(final_norm))
+        one(self.operators.head(&[self.rounded(final_norm)]))
     }
 
     /// Elements of K, and of V, that a position has in a layer.
@@ -131,4 +124,13 @@ impl<'m> Stepwise<'m> {
 
 fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// The only row.
+fn one(rows: Vec<Vec<f64>>) -> Vec<f64> {
+    rows.into_iter().next().expect("one row went in")
+}
+
+fn sum(h: Vec<f64>, y: Vec<f64>) -> Vec<f64> {
+    h.into_iter().zip(y).map(|(h, y)| h + y).collect()
 }

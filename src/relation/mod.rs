@@ -14,6 +14,8 @@ mod i3;
 mod scores;
 pub mod x1;
 
+use std::fmt;
+
 use crate::record::Sentinel;
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
@@ -84,6 +86,23 @@ impl Compared {
         self.scores += other.scores;
         self.ties += other.ties;
         self.f64.add(&other.f64);
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { positions, kv, sites, scores, ties: _, f64: counts } = self;
+        if *counts == CountedInF64::default() {
+            return write!(
+                f,
+                "{positions} positions, {kv} kv, {sites} rows of layer digests, {scores} log-probabilities"
+            );
+        }
+        let CountedInF64 { operator_rows, near_ties, other_tokens, .. } = counts;
+        write!(
+            f,
+            "{positions} positions with f64, {operator_rows} of them operator by operator, {near_ties} near ties, {other_tokens} with another greedy token"
+        )
     }
 }
 

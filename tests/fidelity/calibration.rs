@@ -1,20 +1,24 @@
-//! Measures again what `src/relation/f1/bounds.json` holds, and prints it in the file's form. It writes nothing: a person
-//! compares, and a bound that changes is a change of the file with a reason.
+//! Measures again what `src/relation/f1/bounds.json` holds, and prints it in the file's form; what is no part of the file goes
+//! to stderr. It writes nothing: a person compares, and a bound that changes is a change of the file with a reason.
 //!
 //! ```text
-//! cargo test --test fidelity -- --ignored --nocapture tiny
+//! cargo test --test fidelity -- --ignored --nocapture tiny_bf16
 //! ```
+//!
+//! The shape of Qwen3-0.6B is too slow for the host. Where there is a GPU its device is measured, whose bits are those of a
+//! host with the same matrix unit.
 
 use std::collections::BTreeMap;
 
 use lockstep::contract::tree::norm_lanes;
 use lockstep::contract::{Dtype, MatrixUnit, Mode};
 use lockstep::fixture::Fixture;
+#[cfg(feature = "cuda")]
+use lockstep::harness::policy::Choice;
 use lockstep::record::sites::Stage;
-use lockstep::reference::Exact;
-use lockstep::reference::exact::{Position, Storage};
+use lockstep::reference::exact::{self, Position, Storage};
 use lockstep::relation::f1::bounds::{BOUNDS, measures};
-use lockstep::relation::f1::{Measure, sample_errors};
+use lockstep::relation::f1::{Measure, SampleErrors, sample_errors};
 use lockstep::strategy::{Space, cases};
 use lockstep::subject::Subject;
 use lockstep::weights::{self, Family, Model, ModelConfig};
@@ -28,19 +32,19 @@ const SEED: u64 = 0xf1de_1171;
 #[test]
 #[ignore = "minutes; prints, compares nothing"]
 fn tiny_bf16() {
-    print("tiny", Dtype::Bf16, 400);
+    print("tiny", Dtype::Bf16, 2000);
 }
 
 #[test]
 #[ignore = "minutes; prints, compares nothing"]
 fn tiny_f16() {
-    print("tiny", Dtype::F16, 400);
+    print("tiny", Dtype::F16, 2000);
 }
 
 #[test]
 #[ignore = "minutes; prints, compares nothing"]
 fn small_bf16() {
-    print("small", Dtype::Bf16, 24);
+    print("small", Dtype::Bf16, 40);
 }
 
 #[test]
@@ -55,29 +59,44 @@ struct Measured {
     errors: BTreeMap<Measure, Vec<f64>>,
     positions: u64,
     operator_positions: u64,
-    near_ties: u64,
     other_tokens: u64,
     lost: f64,
+}
+
+impl Measured {
+    fn add(&mut self, sample: &SampleErrors) {
+        self.positions += sample.rows.len() as u64;
+        for row in &sample.rows {
+            self.operator_positions += u64::from(row.has_operators());
+            self.other_tokens += u64::from(row.greedy.engine != row.greedy.exact);
+            self.lost = self.lost.max(row.greedy.lost);
+            for d in &row.distances {
+                self.errors.entry(d.measure).or_default().push(d.error);
+            }
+        }
+    }
+}
+
+/// What is measured: hosts with either matrix unit, which err differently, so that a bound is for both; or the GPU, for a
+/// model that is too slow for a host.
+fn subjects(preset: &str, model: &Model) -> Vec<Box<dyn Subject>> {
+    #[cfg(feature = "cuda")]
+    if let Ok(gpu) = Choice::from_env().and_then(Choice::gpu) {
+        return vec![Box::new(Fixture::cuda(preset, model, Mode::Invariant, &gpu).unwrap())];
+    }
+    let host = |unit| Fixture::host_with(preset, model, Mode::Invariant, unit).unwrap();
+    let unit = |unit| Box::new(host(unit)) as Box<dyn Subject>;
+    [MatrixUnit::SM90, MatrixUnit::SM80].map(unit).into()
 }
 
 fn print(preset: &str, dtype: Dtype, count: u64) {
     let model = weights::open(preset, Some(dtype)).unwrap();
     let mut measured = Measured::default();
-    // The two units err differently, by a bit that one of them keeps; a bound is for both.
-    for unit in [MatrixUnit::SM90, MatrixUnit::SM80] {
-        let fixture = Fixture::host_with(preset, &model, Mode::Invariant, unit).unwrap();
-        each_case(&fixture, SEED, count.div_ceil(2), |executions| {
+    for subject in subjects(preset, &model) {
+        eprintln!("{preset} {} on {}", dtype.name(), subject.device());
+        each_case(&*subject, SEED, count.div_ceil(2), |executions| {
             for sample in sample_errors(executions).unwrap() {
-                measured.positions += sample.rows.len() as u64;
-                for row in &sample.rows {
-                    measured.operator_positions += u64::from(row.has_operators());
-                    measured.near_ties += u64::from(row.greedy.margin < 0.1);
-                    measured.other_tokens += u64::from(row.greedy.engine != row.greedy.exact);
-                    measured.lost = measured.lost.max(row.greedy.lost);
-                    for d in &row.distances {
-                        measured.errors.entry(d.measure).or_default().push(d.error);
-                    }
-                }
+                measured.add(&sample);
             }
         });
     }
@@ -93,15 +112,17 @@ fn print(preset: &str, dtype: Dtype, count: u64) {
         errors.sort_by(f64::total_cmp);
         let largest = up(errors.last().copied().unwrap_or(f64::NAN), 2);
         let common = errors.get(errors.len() * 999 / 1000).copied().unwrap_or(f64::NAN);
+        let comma = if measure == Measure::Head { "" } else { "," };
         println!(
-            "    \"{measure}\": {{ \"estimate\": {:.1e}, \"measured\": {largest:.2e}, \"bound\": {:.1e} }}, // 99.9 %: {common:.1e}",
+            "    \"{measure}\": {{ \"estimate\": {:.1e}, \"measured\": {largest:.2e}, \"bound\": {:.1e} }}{comma}",
             up(estimates[&measure], 1),
-            up(largest * BOUNDS.safety, 1),
+            up(largest * BOUNDS.safety.of(measure), 1),
         );
+        eprintln!("{measure}: 99.9 % of the errors are below {common:.1e}");
     }
     println!("  }}\n}}");
-    let Measured { near_ties, other_tokens, lost, .. } = measured;
-    println!("// margins below 0.1: {near_ties}, other greedy tokens: {other_tokens}, most lost by one: {lost:.1e}");
+    let Measured { other_tokens, lost, .. } = measured;
+    eprintln!("other greedy tokens: {other_tokens}, most lost by one: {lost:.1e}");
 }
 
 /// Rounded up to so many digits after the first.
@@ -136,10 +157,11 @@ fn whole_pass(preset: &str, model: &Model, count: u64) -> BTreeMap<Measure, f64>
         let case = cases.nth(SEED, i).current();
         let prompts = case.workload.requests.iter().filter_map(|r| r.prompt.tokens());
         let Some(tokens) = prompts.max_by_key(|tokens| tokens.len()) else { continue };
-        let (mut exact, mut rounded) =
-            (Exact::new(model), Exact::with(model, Storage::Rounded));
-        for token in &tokens[..tokens.len().min(most)] {
-            for (measure, error) in distances(&exact.next(*token), &rounded.next(*token)) {
+        let tokens = &tokens[..tokens.len().min(most)];
+        let [exact, rounded] =
+            [Storage::Exact, Storage::Rounded].map(|storage| exact::pass(model, tokens, storage));
+        for (exact, rounded) in exact.iter().zip(&rounded) {
+            for (measure, error) in distances(exact, rounded) {
                 let entry = largest.entry(measure).or_default();
                 *entry = entry.max(error);
             }

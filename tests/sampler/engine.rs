@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use lockstep::contract::Mode;
 use lockstep::contract::sampler::SamplerParams;
+use lockstep::device::host::Host;
+use lockstep::device::{Device, DeviceError, SampleRow};
 use lockstep::fixture::Fixture;
 use lockstep::record::{Capture, Run};
 use lockstep::schedule::Schedule;
@@ -12,6 +14,7 @@ use lockstep::weights;
 use lockstep::workload::{Request, SampleId, Workload};
 use lockstep::world::World;
 
+use super::altered::{self, Alteration};
 use super::check::chi_square;
 use super::exact::probabilities;
 
@@ -92,12 +95,9 @@ fn logits_after(subject: &dyn Subject, tokens: &[u32]) -> Vec<f32> {
     output.captured.into_iter().next().expect("a captured row").logits
 }
 
-/// Goal: one seed for a list of samples gives no copies, and neither does the lack of a seed. Method: the outputs of 32
-/// samples of a seeded request, of an unseeded one and of 32 requests are all different.
-#[test]
-fn samples_of_one_seed_and_requests_of_one_run_are_no_copies() {
-    let source = weights::source("tiny", None).unwrap();
-    let fixture = Fixture::host("tiny", source, Mode::Invariant).unwrap();
+/// Whether the outputs of 32 samples of a seeded request, of an unseeded one, of 32 requests and of 32 seeds are all
+/// different.
+fn no_copies(subject: &dyn Subject) -> Result<(), String> {
     let sampling = SamplerParams { temperature: 1.0, ..SamplerParams::default() };
     let long = |request| Request { max_tokens: 12, ..request };
     let lists = [
@@ -107,15 +107,53 @@ fn samples_of_one_seed_and_requests_of_one_run_are_no_copies() {
         ("seeds", (0..32).map(|uid| long(request(uid, 1, Some(uid), sampling))).collect()),
     ];
     for (name, requests) in lists {
-        let run = run(&fixture, requests, 1, None);
+        let run = run(subject, requests, 1, None);
         let mut outputs: Vec<Vec<u32>> = run.outputs.into_values().map(|o| o.tokens).collect();
         outputs.sort();
         outputs.dedup();
-        assert_eq!(outputs.len(), 32, "{name}: {} different outputs", outputs.len());
+        if outputs.len() != 32 {
+            return Err(format!("{name}: {} different outputs of 32", outputs.len()));
+        }
     }
+    Ok(())
+}
+
+/// Goal: one seed for a list of samples gives no copies, and neither does the lack of a seed.
+#[test]
+fn samples_of_one_seed_and_requests_of_one_run_are_no_copies() {
+    let source = weights::source("tiny", None).unwrap();
+    let fixture = Fixture::host("tiny", source, Mode::Invariant).unwrap();
+    no_copies(&fixture).unwrap();
     // The same seed for each of a list is the same request, and draws the same: that is what a seed is for.
-    let same = (0..4).map(|uid| long(request(uid, 1, Some(5), sampling))).collect();
+    let sampling = SamplerParams { temperature: 1.0, ..SamplerParams::default() };
+    let same = (0..4).map(|uid| request(uid, 1, Some(5), sampling)).collect();
     let run = run(&fixture, same, 1, None);
     let first = &run.outputs[&SampleId::first(0)].tokens;
     assert!(run.outputs.values().all(|o| o.tokens == *first));
+}
+
+/// A device that draws with one key, whatever the request's.
+#[derive(Clone, Copy)]
+struct OneKey;
+
+impl<D: Device> Alteration<D> for OneKey {
+    fn sample(
+        &mut self,
+        device: &mut D,
+        vocab: usize,
+        logits: &D::F32,
+        rows: &[SampleRow],
+    ) -> Result<Vec<Option<u32>>, DeviceError> {
+        let rows: Vec<SampleRow> =
+            rows.iter().map(|row| SampleRow { key: [1, 2], ..row.clone() }).collect();
+        device.sample(vocab, logits, &rows)
+    }
+}
+
+/// Goal: copies are seen. Method: an engine that is invariant in every bit, and ignores seeds.
+#[test]
+fn an_engine_that_ignores_seeds_makes_copies() {
+    let fixture = altered::fixture("tiny", Host::new, OneKey).unwrap();
+    let why = no_copies(&fixture).expect_err("copies");
+    assert!(why.starts_with("a seeded request: 1 different"), "{why}");
 }

@@ -2,8 +2,8 @@
 
 use lockstep::contract::sampler::SamplerParams;
 
-/// The probability of each token, given the logits and what stands in prompt and output. Logits are distinct, and no
-/// threshold of the parameters is met within a millionth: there rounding may decide.
+/// The probability of each token, given the logits and what stands in prompt and output. Of equal logits the lower id is
+/// the better. No threshold of the parameters may be met within a millionth: there rounding decides.
 pub(crate) fn probabilities(logits: &[f32], params: &SamplerParams, seen: &[u32]) -> Vec<f64> {
     let penalty = f64::from(params.repetition_penalty);
     let penalised = |(id, x): (usize, &f32)| {

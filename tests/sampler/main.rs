@@ -6,6 +6,8 @@
 //! fails for good; had they been drawn, a right sampler would fail one of them in about ten thousand runs
 //! ([`check::SIGNIFICANCE`]).
 
+#[path = "../support/altered.rs"]
+mod altered;
 mod check;
 mod engine;
 mod exact;

@@ -11,7 +11,8 @@ use std::fmt;
 use crate::record::CapturedRow;
 use crate::record::sites::{Site, Stage};
 use crate::reference::stepwise::Stored;
-use crate::reference::{Exact, Stepwise, exact};
+use crate::reference::exact::{self, Storage};
+use crate::reference::Stepwise;
 use crate::weights::Model;
 
 /// What a bound is about.
@@ -104,8 +105,7 @@ pub fn measure(
     operator_rows: usize,
 ) -> Vec<RowErrors> {
     let end = rows.iter().map(|r| r.position as usize + 1).max().unwrap_or(0).min(tokens.len());
-    let mut pass = Exact::new(model);
-    let exact: Vec<exact::Position> = tokens[..end].iter().map(|t| pass.next(*t)).collect();
+    let exact = exact::pass(model, &tokens[..end], Storage::Exact);
     let stepwise = Stepwise::new(model);
     let (past, positions) = stored(&stepwise, model, rows);
     let chosen = spread_over(rows.len(), operator_rows);

@@ -20,8 +20,10 @@ use super::{Compared, Executions, Judgement, Relation, Spread};
 use bounds::Bounds;
 pub use errors::{Distance, Greedy, Measure, RowErrors, measure};
 
-/// Rows of a sample in which each operator is measured; in all of them the whole pass is.
-const OPERATOR_ROWS: usize = 48;
+/// Of the rows of a sample, one in so many is measured operator by operator; the whole pass is measured in all.
+const OPERATOR_ROWS_SHARE: usize = 4;
+/// Fewest and most of these rows in a sample.
+const OPERATOR_ROWS: [usize; 2] = [4, 48];
 
 pub(super) static F1: Relation = Relation {
     id: "F1",
@@ -86,12 +88,12 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     }
 }
 
-/// Measures a sample or two of a case: the longest, and the longest that a prefix or a fork served; as many of their first
-/// positions as the subject's reference can afford.
+/// Measures a sample or two of a case: the longest that computed all of its positions itself, and the longest that a prefix
+/// or a fork served; as many of their first positions as the subject's reference can afford.
 pub fn sample_errors(executions: &mut Executions<'_>) -> Result<Vec<SampleErrors>, SubjectError> {
     let outputs = &executions.run().outputs;
     let longest = |served: bool| {
-        let all = outputs.iter().filter(|(_, o)| !served || !hits(o).is_empty());
+        let all = outputs.iter().filter(|(_, o)| served != hits(o).is_empty());
         // Of several the first.
         all.rev().max_by_key(|(_, o)| o.positions.len()).map(|(id, _)| *id)
     };
@@ -116,7 +118,9 @@ pub fn sample_errors(executions: &mut Executions<'_>) -> Result<Vec<SampleErrors
             parts: false,
         };
         let captured = executions.with_values(&capture)?;
-        let rows = measure(&model, &tokens, &captured, OPERATOR_ROWS);
+        let [fewest, most] = OPERATOR_ROWS;
+        let wanted = (captured.len() / OPERATOR_ROWS_SHARE).clamp(fewest, most);
+        let rows = measure(&model, &tokens, &captured, wanted);
         errors.push(SampleErrors { id, rows, hits });
     }
     Ok(errors)
@@ -137,15 +141,14 @@ fn hits(output: &Output) -> BTreeSet<u32> {
 /// beyond its bound too.
 fn beyond(bounds: &Bounds, row: &RowErrors) -> Option<Distance> {
     let is_beyond = |d: &&Distance| d.error > bounds.get(d.measure).bound;
-    let operators = row.distances.iter().filter(|d| d.measure.is_of_an_operator());
-    let found = operators.chain(&row.distances).find(is_beyond).copied();
-    // A token that is further from the best in f64 than any error of the two logits explains.
-    let Greedy { lost, .. } = row.greedy;
-    let other = || {
-        let distance = Distance { measure: Measure::Margin, layer: None, error: lost };
-        (lost > bounds.get(Measure::Margin).bound).then_some(distance)
-    };
-    found.or_else(other)
+    let judged = |d: &&Distance| d.measure != Measure::Margin;
+    let (operators, whole): (Vec<&Distance>, Vec<&Distance>) =
+        row.distances.iter().filter(judged).partition(|d| d.measure.is_of_an_operator());
+    let found = operators.into_iter().chain(whole).find(is_beyond).copied();
+    // The bound of the margin is a threshold: another greedy token loses less than that in f64, or the two logits err by
+    // more than they ever do.
+    let lost = Distance { measure: Measure::Margin, layer: None, error: row.greedy.lost };
+    found.or(Some(lost).filter(|d| is_beyond(&d)))
 }
 
 fn divergence(id: SampleId, row: &RowErrors, beyond: Distance, bounds: &Bounds) -> Divergence {
