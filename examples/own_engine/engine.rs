@@ -108,6 +108,8 @@ impl Subject for Toy {
             exact: None,
             ties: false,
             logprobs: false,
+            draws: false,
+            ledger: false,
             trajectory: true,
             fresh_process: false,
             sentinels,

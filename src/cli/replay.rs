@@ -32,7 +32,7 @@ impl Replay {
         let fixture = open(&file, &self.device)?;
         let case = file.case();
         if self.trajectory {
-            let executions = Executions::new(&*fixture, &case, false)?;
+            let executions = Executions::new(&*fixture, &case)?;
             say!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
@@ -40,7 +40,7 @@ impl Replay {
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
-        match Executions::new(&*fixture, &case, true) {
+        match Executions::new(&*fixture, &case) {
             Err(SubjectError::Failed(why)) => {
                 say!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;

@@ -10,6 +10,7 @@ mod blocks;
 mod check;
 mod deeds;
 mod deviations;
+mod draws;
 mod flights;
 mod fork;
 mod forward;
@@ -30,10 +31,10 @@ mod swap;
 
 use std::fmt;
 
-use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
+use crate::device::{Device, DeviceError, Layout, Sequence as SequenceRows};
 use crate::record::{
-    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape, TokenScore,
-    TrajectoryHasher,
+    Boundary, Capture, CapturedRow, Draw, Output, PositionBits, Run, Sentinel, StepShape,
+    TokenScore, TrajectoryHasher,
 };
 use crate::schedule::Schedule;
 use crate::workload::{SampleId, Workload};
@@ -163,6 +164,7 @@ pub fn execute_with<D: Device>(
         hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
         scores: Vec::new(),
+        drawn: Vec::new(),
         auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
@@ -192,6 +194,8 @@ struct Engine<'m, D: Device> {
     capture: Option<&'m Capture>,
     /// Log-probabilities of the last launch.
     scores: Vec<(SampleId, TokenScore)>,
+    /// Draws of the last launch.
+    drawn: Vec<(SampleId, Draw)>,
     /// `None` if the run is not audited.
     auditor: Option<Auditor>,
     run: Run,
@@ -227,6 +231,7 @@ impl<'m, D: Device> Engine<'m, D> {
             self.hasher.close();
         }
         self.scheduler.check_idle().map_err(EngineError::Ledger)?;
+        self.run.held = Some(self.scheduler.held());
         for sequence in &self.scheduler.sequences {
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.tokens = sequence.output().to_vec();
@@ -292,8 +297,7 @@ impl<'m, D: Device> Engine<'m, D> {
             self.run.sentinels.hit(Sentinel::PaddedStep);
         }
         // Nobody is left to draw for.
-        let draws = if left { Vec::new() } else { self.draws(step) };
-        let drawn = self.draw(&draws)?;
+        let drawn = self.draw(if left { &[] } else { step })?;
         self.scores.clear();
         if !left {
             self.score(step, &drawn)?;
@@ -315,6 +319,7 @@ impl<'m, D: Device> Engine<'m, D> {
             let output = self.run.outputs.get_mut(&id).expect("one output a sample");
             output.scores.push(score);
         }
+        self.record_draws();
         self.scheduler.commit(step, drawn);
         self.do_deeds()
     }
@@ -379,53 +384,6 @@ impl<'m, D: Device> Engine<'m, D> {
         Ok(())
     }
 
-    /// Sampler rows of the slices that end a sequence's tokens, in row order.
-    fn draws(&self, step: &[Slice]) -> Vec<SampleRow> {
-        let mut row = 0;
-        let mut draws = Vec::new();
-        for slice in step {
-            row += slice.len;
-            if !self.scheduler.draws(slice) {
-                continue;
-            }
-            let sequence = &self.scheduler.sequences[slice.index];
-            let mut seen = Vec::new();
-            if sequence.sampling.repetition_penalty != 1.0 {
-                seen = sequence.tokens.clone();
-                seen.sort_unstable();
-                seen.dedup();
-            }
-            draws.push(SampleRow {
-                row: row as u32 - 1,
-                params: sequence.sampling,
-                seen,
-                key: sequence.key,
-                position: sequence.tokens.len() as u32,
-            });
-        }
-        draws
-    }
-
-    /// Draws, and counts the draws that greedy decoding would not have made; one call of the device for both.
-    fn draw(&mut self, draws: &[SampleRow]) -> Result<Vec<Option<u32>>, EngineError> {
-        let random: Vec<usize> =
-            (0..draws.len()).filter(|i| !draws[*i].params.is_greedy()).collect();
-        let mut asked = draws.to_vec();
-        asked.extend(random.iter().map(|i| SampleRow {
-            params: Default::default(),
-            seen: Vec::new(),
-            ..draws[*i].clone()
-        }));
-        let mut drawn = self.forward.sample(&asked)?;
-        let greedy = drawn.split_off(draws.len());
-        for (i, greedy) in random.iter().zip(greedy) {
-            if drawn[*i].is_some() && drawn[*i] != greedy {
-                self.run.sentinels.hit(Sentinel::DrawNotArgmax);
-            }
-        }
-        Ok(drawn)
-    }
-
     /// Writes the step's work list and results to the trajectory.
     fn hash_step(
         &mut self,
@@ -451,6 +409,12 @@ impl<'m, D: Device> Engine<'m, D> {
             self.hasher.list([*position, *token, *logprob].into_iter());
             self.hasher
                 .list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
+        }
+        self.hasher.tag("draws");
+        for (_, draw) in &self.drawn {
+            let Draw { position, token, key, place } = draw;
+            self.hasher.list([*position, *token, *place].into_iter());
+            self.hasher.list(key.unwrap_or_default().into_iter());
         }
         self.hasher.tag("rows");
         for row in digests {

@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
-use crate::relation::SPREAD_CASES_MIN;
+use crate::relation::{Compared, CountedInF64, SPREAD_CASES_MIN};
 use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
+use super::tally::RelationTally;
 
 /// The table at the end of a campaign: relations, sentinels, acts.
 pub fn table(report: &Report) -> String {
@@ -79,6 +80,45 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(out, "\nvacuous: these minima were missed\n{}", missed.join("\n"));
     }
     out
+}
+
+/// A relation's campaign in one line: verdicts, positions compared, and in how many of the judged cases its gates and minima
+/// fired.
+pub fn line(trial: &str, r: &RelationTally) -> String {
+    let judged = r.held + r.broken;
+    let mut line = format!("{trial}: {} held of {} cases", r.held, r.cases);
+    if r.broken > 0 {
+        let _ = write!(line, ", {} broken", r.broken);
+    }
+    let Compared { positions, draws, f64: CountedInF64 { near_ties, other_tokens, .. }, .. } =
+        r.compared;
+    let counts = [
+        (positions, "positions"),
+        (draws, "draws"),
+        (near_ties, "near ties"),
+        (other_tokens, "with another greedy token than in f64"),
+    ];
+    for (count, what) in counts {
+        if count > 0 {
+            let _ = write!(line, ", {count} {what}");
+        }
+    }
+    // What is seen always is said in few words. Some minima are not counted in cases, but in draws.
+    let (always, some): (Vec<_>, Vec<_>) =
+        r.sentinels.iter().partition(|(_, count)| **count == judged && judged > 0);
+    let seen = |(name, count): &(&String, &u64)| match **count > judged {
+        true => format!("{name} {count}"),
+        false => format!("{name} {count}/{judged}"),
+    };
+    let some: Vec<String> = some.iter().map(seen).collect();
+    let always: Vec<&str> = always.iter().map(|(name, _)| name.as_str()).collect();
+    if !some.is_empty() {
+        let _ = write!(line, "; {}", some.join(", "));
+    }
+    if !always.is_empty() {
+        let _ = write!(line, "; always {}", always.join(", "));
+    }
+    line
 }
 
 fn share(fired: u64, all: u64) -> String {
@@ -156,7 +196,7 @@ pub fn describe(case: &Case) -> String {
         "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
-        if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
+        if w.mode == Mode::Invariant { String::new() } else { format!(", mode {}", w.mode) },
         w.block_size,
         w.pool_blocks,
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),

@@ -100,6 +100,19 @@ pub struct TokenScore {
     pub top: Vec<(u32, u32)>,
 }
 
+/// A token that was drawn, and what it was drawn by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Position of the token.
+    pub position: u32,
+    /// The token.
+    pub token: u32,
+    /// Philox key (docs/contract.md section 11); `None` for a greedy draw, which uses none.
+    pub key: Option<[u32; 2]>,
+    /// Place of the sequence in the step, from 0: nothing may depend on it.
+    pub place: u32,
+}
+
 /// All that was observed of one sample of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
@@ -111,6 +124,8 @@ pub struct Output {
     pub finish: Option<Finish>,
     /// Log-probabilities that were asked for, in the order of computation.
     pub scores: Vec<TokenScore>,
+    /// What its tokens were drawn by, in order: one a token, if the engine reports them.
+    pub draws: Vec<Draw>,
     /// Logits at every computed position, in the order of computation.
     pub positions: Vec<PositionBits>,
     /// K and V, cached positions included.
@@ -169,6 +184,15 @@ pub struct StepShape {
     pub sequences: u32,
 }
 
+/// What an engine still holds when every request has left it: of a sound one nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// References to blocks of the pool; what is merely cached has none.
+    pub blocks: u64,
+    /// Blocks of host memory.
+    pub swap_blocks: u64,
+}
+
 /// A finished execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
@@ -186,6 +210,8 @@ pub struct Run {
     pub boundaries: BoundaryCounts,
     /// One outcome an intent, in the schedule's order.
     pub intents: Vec<IntentOutcome>,
+    /// What was still held at the end, if the engine reports it.
+    pub held: Option<Held>,
 }
 
 impl Run {

@@ -79,8 +79,7 @@ impl<'m> Stepwise<'m> {
             Stage::Qkv => product(&layer.qkv, Stage::AttentionNorm),
             Stage::Q => {
                 // q' carries the scale of the scores, and that of exp2 instead of exp.
-                let scale =
-                    std::f64::consts::LOG2_E / (model.config.head_dim as f64).sqrt();
+                let scale = std::f64::consts::LOG2_E / (model.config.head_dim as f64).sqrt();
                 let [q, _] = ops.rotated(layer, &rounded(Stage::Qkv), position as usize);
                 q.into_iter().map(|q| q * scale).collect()
             }

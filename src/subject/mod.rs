@@ -5,6 +5,7 @@
 //! "inapplicable", never "held".
 
 pub mod guard;
+mod one_bit;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,6 +19,8 @@ use crate::schedule::{ActKind, Schedule};
 use crate::weights::Model;
 use crate::workload::{Request, Workload};
 use crate::world::World;
+
+pub use one_bit::OneBit;
 
 /// What a subject can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +41,10 @@ pub struct Capabilities {
     pub ties: bool,
     /// Whether it reports the log-probabilities that requests ask for.
     pub logprobs: bool,
+    /// Whether it reports its draws, with keys that are derived as docs/contract.md section 11 says.
+    pub draws: bool,
+    /// Whether it reports what it holds when every request has left.
+    pub ledger: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
@@ -69,6 +76,8 @@ impl Capabilities {
             exact: None,
             ties: true,
             logprobs: true,
+            draws: true,
+            ledger: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),

@@ -17,6 +17,8 @@ use super::altered::Alteration;
 pub(crate) struct Faulty {
     pub(crate) engine: Box<dyn Subject + Send>,
     pub(crate) honest: Arc<Model>,
+    /// Whether it leaves out one row of the values that it is asked to keep.
+    pub(crate) forgets: bool,
 }
 
 impl Subject for Faulty {
@@ -46,7 +48,11 @@ impl Subject for Faulty {
         seed: u64,
         capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
-        self.engine.execute(world, workload, schedule, seed, capture)
+        let mut run = self.engine.execute(world, workload, schedule, seed, capture)?;
+        if self.forgets {
+            run.outputs.values_mut().for_each(|output| drop(output.captured.pop()));
+        }
+        Ok(run)
     }
     fn weights(&self) -> Result<Arc<Model>, SubjectError> {
         Ok(Arc::clone(&self.honest))

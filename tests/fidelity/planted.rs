@@ -60,7 +60,7 @@ impl Factors {
 
 /// How far beyond its bounds an engine is that is said to have these weights; and in how many cases the relation is broken.
 fn judge(engine: Box<dyn Subject + Send>, honest: &Arc<Model>, cases: u64) -> (Factors, u64) {
-    let subject = Faulty { engine, honest: Arc::clone(honest) };
+    let subject = Faulty { engine, honest: Arc::clone(honest), forgets: false };
     let bounds = bounds::of(&honest.digest).expect("presets have bounds");
     let (mut factors, mut broken) = (Factors::default(), 0);
     each_case(&subject, SEED, cases, |executions| {
@@ -119,6 +119,17 @@ fn faults_of_a_deeper_model_are_far_beyond_their_bounds_too() {
     for fault in [HostFault::SeesTooLittle, HostFault::StoredShort] {
         check(fault.name(), Box::new(altered::fixture("small", Host::new, fault).unwrap()));
     }
+}
+
+/// Goal: a row that was not looked at does not pass. Method: an engine that keeps one row less than it is asked to.
+#[test]
+fn a_row_that_is_not_kept_is_a_failure() {
+    let honest = Arc::new(weights::open("tiny", None).unwrap());
+    let engine = Box::new(Fixture::host("tiny", &*honest, Mode::Invariant).unwrap());
+    each_case(&Faulty { engine, honest, forgets: true }, SEED, 2, |executions| {
+        let why = named("F1")[0].judge(executions).expect_err("a row is missing").to_string();
+        assert!(why.ends_with("computed positions were kept"), "{why}");
+    });
 }
 
 /// Goal: the same wrapper, without a fault, is within every bound, and the bounds are no looser than they must be. Method:

@@ -11,6 +11,7 @@ mod bugs;
 #[path = "../hash_faults/faulty.rs"]
 mod faulty;
 mod shapes;
+mod wrapped;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use lockstep::fixture::Fixture;
 use lockstep::harness::shrink::shrink;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
 use lockstep::record::{Capture, Run};
-use lockstep::relation::named;
+use lockstep::relation::by_id;
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -86,7 +87,7 @@ impl Engine {
         let campaign = Campaign {
             subject: self,
             space: Space::new(self.edges(), self.default_world()),
-            relations: named(relation),
+            relations: vec![by_id(relation).unwrap()],
             cases: CASES,
             time_max: None,
             seed,

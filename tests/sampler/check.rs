@@ -31,13 +31,12 @@ pub(crate) fn chi_square(counts: &[u64], probabilities: &[f64]) -> Result<(), St
         }
     }
     assert!(pooled.len() > 1, "one cell is left, which shows nothing");
-    let statistic: f64 =
-        pooled.iter().map(|(e, n)| (*n as f64 - e) * (*n as f64 - e) / e).sum();
+    let statistic: f64 = pooled.iter().map(|(e, n)| (*n as f64 - e) * (*n as f64 - e) / e).sum();
     let freedom = (pooled.len() - 1) as f64;
     let distribution = ChiSquared::new(freedom).expect("at least one degree of freedom");
     let p = distribution.sf(statistic);
     // A fit far too good is no draw either: counts that follow the probabilities to the letter.
-    if p < SIGNIFICANCE || p > 1.0 - SIGNIFICANCE {
+    if !(SIGNIFICANCE..=1.0 - SIGNIFICANCE).contains(&p) {
         return Err(format!(
             "chi-square {statistic:.1} at {freedom} degrees of freedom, p {p:.1e}, {draws} draws"
         ));

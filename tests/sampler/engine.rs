@@ -82,7 +82,9 @@ fn draws_of_the_engine_have_the_probabilities_of_its_logits() {
     // The penalty of the first draw's token is in the expectation, and it matters.
     let logits = logits_after(&fixture, &after);
     let prompt_alone = probabilities(&logits, &sampling, &PROMPT)[*likeliest as usize];
-    println!("{n} second draws after token {likeliest}; its probability unpenalised {prompt_alone:.3}");
+    println!(
+        "{n} second draws after token {likeliest}; its probability unpenalised {prompt_alone:.3}"
+    );
 }
 
 /// The logits after some tokens, from an execution.

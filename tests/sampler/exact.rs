@@ -46,9 +46,8 @@ fn probabilities_are_those_of_the_definitions() {
     let logits = [0.0, 2_f32.ln(), 4_f32.ln(), -1.0];
     let of = |params: SamplerParams, seen: &[u32]| probabilities(&logits[..3], &params, seen);
     let all = SamplerParams { temperature: 1.0, ..SamplerParams::default() };
-    let near = |got: Vec<f64>, want: [f64; 3]| {
-        got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6)
-    };
+    let near =
+        |got: Vec<f64>, want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
     assert!(near(of(all, &[]), [1.0 / 7.0, 2.0 / 7.0, 4.0 / 7.0]));
     let hot = SamplerParams { temperature: 0.5, ..all };
     assert!(near(of(hot, &[]), [1.0 / 21.0, 4.0 / 21.0, 16.0 / 21.0]));

@@ -127,7 +127,8 @@ fn draws_have_the_exact_probabilities_and_neighbours_are_independent() {
             // Significance as it is claimed: 8 settings, 5 series, 2 tests each.
             let tests = (settings().len() * SERIES.len() * 2) as f64;
             assert!(tests * SIGNIFICANCE <= 1e-4);
-            judge(params, series, &|row| row).unwrap_or_else(|why| panic!("{name}, {series:?}: {why}"));
+            judge(params, series, &|row| row)
+                .unwrap_or_else(|why| panic!("{name}, {series:?}: {why}"));
         }
     }
 }

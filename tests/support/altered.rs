@@ -23,6 +23,14 @@ type Done = Result<(), DeviceError>;
 
 /// What becomes of a device's operators. A clone goes with each fresh instance of the device.
 pub(crate) trait Alteration<D: Device>: Clone {
+    fn watch(&mut self, device: &mut D, on: bool) {
+        device.watch(on);
+    }
+
+    fn upload_rope(&self, device: &D, table: &RopeTable) -> Result<D::Rope, DeviceError> {
+        device.upload_rope(table)
+    }
+
     fn embed(
         &mut self,
         device: &mut D,
@@ -213,7 +221,7 @@ impl<D: Device, A: Alteration<D>> Device for Altered<D, A> {
         Altered { inner: self.inner.fresh(), alteration: self.alteration.clone() }
     }
     fn watch(&mut self, on: bool) {
-        self.inner.watch(on);
+        self.alteration.watch(&mut self.inner, on);
     }
     fn keep(&mut self, entries: &BTreeSet<usize>) {
         self.inner.keep(entries);
@@ -240,7 +248,7 @@ impl<D: Device, A: Alteration<D>> Device for Altered<D, A> {
         self.inner.make_matrix(recipe)
     }
     fn upload_rope(&self, table: &RopeTable) -> Result<D::Rope, DeviceError> {
-        self.inner.upload_rope(table)
+        self.alteration.upload_rope(&self.inner, table)
     }
     fn alloc_f32(&self, len: usize) -> Result<D::F32, DeviceError> {
         self.inner.alloc_f32(len)

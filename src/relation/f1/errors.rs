@@ -10,9 +10,9 @@ use std::fmt;
 
 use crate::record::CapturedRow;
 use crate::record::sites::{Site, Stage};
-use crate::reference::stepwise::Stored;
-use crate::reference::exact::{self, Storage};
 use crate::reference::Stepwise;
+use crate::reference::exact::{self, Storage};
+use crate::reference::stepwise::Stored;
 use crate::weights::Model;
 
 /// What a bound is about.

@@ -10,8 +10,9 @@ mod errors;
 use std::collections::BTreeSet;
 
 use crate::record::sites::{Site, Stage};
-use crate::record::{Capture, KvMoment, Output, Sentinel};
+use crate::record::{Capture, CapturedRow, KvMoment, Output, Sentinel};
 use crate::subject::{Capabilities, SubjectError};
+use crate::weights::Model;
 use crate::workload::SampleId;
 
 use super::compare::{Divergence, Observable, Origin, Place};
@@ -37,6 +38,7 @@ pub(super) static F1: Relation = Relation {
         Sentinel::GemmTiledParallel,
     ],
     spreads: &[Spread::ExactPastSplit, Spread::ExactPastHit],
+    every: 8,
     focus: &[],
     applies,
     judge,
@@ -97,7 +99,8 @@ pub fn sample_errors(executions: &mut Executions<'_>) -> Result<Vec<SampleErrors
         // Of several the first.
         all.rev().max_by_key(|(_, o)| o.positions.len()).map(|(id, _)| *id)
     };
-    let chosen: BTreeSet<SampleId> = [longest(false), longest(true)].into_iter().flatten().collect();
+    let chosen: BTreeSet<SampleId> =
+        [longest(false), longest(true)].into_iter().flatten().collect();
     let exact = executions.capabilities().exact.as_ref();
     let mut left = exact.map_or(0, |exact| exact.positions);
     let model = executions.subject().weights()?;
@@ -117,13 +120,30 @@ pub fn sample_errors(executions: &mut Executions<'_>) -> Result<Vec<SampleErrors
             logits: true,
             parts: false,
         };
+        let due = output.positions.iter().filter(|p| capture.wants(id, p.position)).count();
         let captured = executions.with_values(&capture)?;
+        is_whole(&model, &captured, due)?;
         let [fewest, most] = OPERATOR_ROWS;
         let wanted = (captured.len() / OPERATOR_ROWS_SHARE).clamp(fewest, most);
         let rows = measure(&model, &tokens, &captured, wanted);
         errors.push(SampleErrors { id, rows, hits });
     }
     Ok(errors)
+}
+
+/// A row that was not kept, or not whole, would pass unseen.
+fn is_whole(model: &Model, rows: &[CapturedRow], due: usize) -> Result<(), SubjectError> {
+    let sites = Site::count(model.config.layers);
+    let whole = |row: &&CapturedRow| {
+        row.logits.len() == model.config.vocab
+            && (0..sites).all(|i| row.sites.get(&i).is_some_and(|kept| !kept.values.is_empty()))
+    };
+    match rows.iter().filter(whole).count() {
+        kept if (kept, rows.len()) == (due, due) => Ok(()),
+        kept => Err(SubjectError::Failed(format!(
+            "values of {kept} of {due} computed positions were kept"
+        ))),
+    }
 }
 
 /// The prompt's tokens; `None` for a request that is not in the workload.
