@@ -79,7 +79,7 @@ fn a_frozen_output_is_seen_by_its_runs_and_by_the_plain_engine() {
 /// Goal: an engine that does not do what it was asked for is seen by the one that does. Method: each request comes to the
 /// engine changed, and to the plain engine as it is.
 #[test]
-fn ends_and_vocabularies_that_were_not_asked_for_are_seen_by_the_plain_engine() {
+fn ends_and_first_tokens_that_were_not_asked_for_are_seen_by_the_plain_engine() {
     let changes: [(&str, Change, u64); 4] = [
         ("a token short", asked::one_token_short, 20),
         ("end of sequence ignored", asked::eos_ignored, 400),
