@@ -13,6 +13,7 @@ mod i1;
 mod i2;
 mod i3;
 mod i4;
+pub mod localise;
 mod scores;
 pub mod x1;
 
@@ -24,6 +25,7 @@ use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
+pub use localise::Localisation;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,7 +21,7 @@ fn each_case(
     let cases = cases(Space::new(subject.edges(), subject.default_world()));
     for i in 0..count {
         let case = cases.nth(seed, i).current();
-        let mut executions = Executions::new(subject, &case, false).expect("a case is executable");
+        let mut executions = Executions::new(subject, &case).expect("a case is executable");
         measure(&mut executions);
     }
 }

@@ -197,3 +197,51 @@ fn divergence(id: SampleId, row: &RowErrors, beyond: Distance, bounds: &Bounds) 
         origin: site.map(|site| Origin { position, residency, site }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(distances: Vec<Distance>, lost: f64) -> RowErrors {
+        let greedy = Greedy { engine: 1, exact: 2, margin: 0.0, lost };
+        RowErrors { residency: 1, position: 7, distances, greedy }
+    }
+
+    /// Goal: what is beyond its bound is found, an operator first, and nothing within its bound. Method: errors just on either
+    /// side of the bounds in the file.
+    #[test]
+    fn errors_just_beyond_a_bound_are_found_and_those_within_are_not() {
+        let bounds = &bounds::BOUNDS.models[0];
+        let at = |measure, factor: f64| {
+            let error = bounds.get(measure).bound * factor;
+            Distance { measure, layer: Some(1), error }
+        };
+        let [head, logits] = [Measure::Head, Measure::Logits];
+        let threshold = bounds.get(Measure::Margin).bound;
+        let within = row(vec![at(logits, 0.99), at(head, 0.99)], threshold * 0.99);
+        assert_eq!(beyond(bounds, &within), None);
+        let both = row(vec![at(logits, 1.01), at(head, 1.01)], 0.0);
+        assert_eq!(beyond(bounds, &both), Some(at(head, 1.01)));
+        let whole = row(vec![at(logits, 1.01), at(head, 0.99)], 0.0);
+        assert_eq!(beyond(bounds, &whole), Some(at(logits, 1.01)));
+        // A margin that errs decides nothing; a token that loses too much does.
+        let margin = row(vec![at(Measure::Margin, 1.5)], 0.0);
+        assert_eq!(beyond(bounds, &margin), None);
+        let token = row(vec![at(Measure::Margin, 0.5)], threshold * 1.01);
+        assert_eq!(beyond(bounds, &token).map(|d| d.measure), Some(Measure::Margin));
+        let nan = Distance { measure: Measure::Residual(0), layer: None, error: f64::INFINITY };
+        assert_eq!(beyond(bounds, &row(vec![nan], 0.0)), Some(nan));
+    }
+
+    #[test]
+    fn a_failure_names_operator_layer_and_factor() {
+        let bounds = &bounds::BOUNDS.models[0];
+        let measure = Measure::Operator(Stage::Attention);
+        let error = bounds.get(measure).bound * 50.0;
+        let found = Distance { measure, layer: Some(1), error };
+        let divergence = divergence(SampleId::first(3), &row(vec![found], 0.0), found, bounds);
+        let text = divergence.to_string();
+        assert!(text.contains("50.0 times as much; greedy token 1, in f64 2"), "{text}");
+        assert!(text.ends_with("first operator that differs: layer 1, attention, at position 7"));
+    }
+}
