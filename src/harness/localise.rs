@@ -83,6 +83,8 @@ pub fn explain(
         | Observable::Writers
         | Observable::Draws
         | Observable::Held => (None, None),
+        // It names the operator itself; a canonical execution has the same fault.
+        Observable::Fidelity => (None, None),
         Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
         observable => {
             let localisation = divergence.place.id.and_then(|id| canonical(subject, &resolved, id));

@@ -3,7 +3,8 @@
 use lockstep::contract::Mode;
 use lockstep::device::host::Host;
 use lockstep::fixture::Fixture;
-use lockstep::relation::Observable;
+use lockstep::harness::Verdict;
+use lockstep::relation::{Observable, named};
 use lockstep::schedule::Schedule;
 use lockstep::subject::Subject;
 use lockstep::weights;
@@ -11,9 +12,9 @@ use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
 
 use super::altered;
-use super::asked::{self, Asked, Change};
+use super::asked::{self, Asked, Task};
 use super::faults::Draw;
-use super::{broken, no_schedule_shows};
+use super::{broken, campaign, no_schedule_but_shows, no_schedule_shows};
 
 fn drawing(draw: Draw) -> Box<dyn Subject> {
     Box::new(altered::fixture("tiny", Host::new, draw).unwrap())
@@ -64,7 +65,9 @@ fn longest_run_of(subject: &dyn Subject) -> usize {
 #[test]
 fn a_frozen_output_is_seen_by_its_runs_and_by_the_plain_engine() {
     let subject = drawing(Draw::Frozen);
-    no_schedule_shows(&*subject, 12);
+    // I4 has no draw to judge: the greedy one is frozen too.
+    no_schedule_but_shows(&*subject, 12, "I4");
+    assert_eq!(campaign(&*subject, named("I4"), 12).verdict(), Verdict::Undecided);
     assert_eq!(broken(&*subject, "D1", 40), Observable::Tokens);
     let sound = Fixture::host("tiny", weights::source("tiny", None).unwrap(), Mode::Invariant);
     let (sound, frozen) = (longest_run_of(&sound.unwrap()), longest_run_of(&*subject));
@@ -76,16 +79,16 @@ fn a_frozen_output_is_seen_by_its_runs_and_by_the_plain_engine() {
 /// Goal: an engine that does not do what it was asked for is seen by the one that does. Method: each request comes to the
 /// engine changed, and to the plain engine as it is.
 #[test]
-fn ends_and_vocabularies_that_were_not_asked_for_are_seen_by_the_plain_engine() {
-    let changes: [(&str, Change, u64); 4] = [
+fn ends_and_first_tokens_that_were_not_asked_for_are_seen_by_the_plain_engine() {
+    let changes: [(&str, fn(&mut Task), u64); 4] = [
         ("a token short", asked::one_token_short, 20),
         ("end of sequence ignored", asked::eos_ignored, 400),
         ("stop tokens ignored", asked::stops_ignored, 100),
-        ("ids of another vocabulary", asked::other_vocabulary, 20),
+        ("another first token", asked::other_first_token, 20),
     ];
     for (name, change, cases) in changes {
         let source = weights::source("tiny", None).unwrap();
-        let engine = Fixture::host("tiny", source, Mode::Invariant).unwrap();
+        let engine = Box::new(Fixture::host("tiny", source, Mode::Invariant).unwrap());
         let subject = Asked { engine, change };
         no_schedule_shows(&subject, 12);
         println!("{name}: D1 breaks by {}", broken(&subject, "D1", cases).name());

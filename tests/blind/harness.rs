@@ -2,61 +2,25 @@
 
 use lockstep::contract::{MatrixUnit, Mode};
 use lockstep::device::Device;
-use lockstep::device::hash::Hash;
 use lockstep::device::host::Host;
 use lockstep::engine::contract_of;
 use lockstep::fixture::Fixture;
 use lockstep::harness::Verdict;
-use lockstep::record::{Capture, Run};
 use lockstep::relation::named;
-use lockstep::schedule::Schedule;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
 use lockstep::weights;
-use lockstep::workload::Workload;
-use lockstep::world::World;
 
 use super::altered::{self, Altered};
+use super::asked::{self, Asked};
 use super::faults::BlindObserver;
 use super::{campaign, folds, no_schedule_shows};
-
-/// An engine in which nothing is ever preempted, swapped, cut or found.
-struct Inert(Fixture<Hash>);
-
-impl Subject for Inert {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn device(&self) -> &str {
-        self.0.device()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    fn edges(&self) -> Edges {
-        self.0.edges()
-    }
-    fn default_world(&self) -> World {
-        self.0.default_world()
-    }
-    fn execute(
-        &self,
-        world: &World,
-        workload: &Workload,
-        _: &Schedule,
-        seed: u64,
-        capture: Option<&Capture>,
-    ) -> Result<Run, SubjectError> {
-        let world = World { prefix_cache: false, ..world.clone() };
-        self.0.execute(&world, workload, &Schedule::default(), seed, capture)
-    }
-}
 
 /// Goal: an engine without a fault, in which the mechanisms never run, is not said to hold. Method: every relation is asked
 /// about them for as many cases as make minima due.
 #[test]
 fn mechanisms_that_never_run_are_vacuous() {
     let source = weights::source("tiny", None).unwrap();
-    let subject = Inert(Fixture::hash("tiny", source, Mode::Invariant).unwrap());
+    let engine = Box::new(Fixture::hash("tiny", source, Mode::Invariant).unwrap());
+    let subject = Asked { engine, change: asked::nothing_happens };
     for id in ["I2.chunk", "I2.swap", "I2.prefix", "I2.land"] {
         let report = campaign(&subject, named(id), 200);
         assert!(report.failure.is_none(), "{id}");
@@ -70,15 +34,14 @@ fn mechanisms_that_never_run_are_vacuous() {
 /// Elements of a row, of which one bit is changed, that leave its digest as it is.
 fn unseen(device: &mut impl Device<F32 = Vec<f32>>, width: usize) -> usize {
     let row: Vec<f32> = (0..width).map(|i| i as f32 * 0.37 - 3.0).collect();
-    let digest = |device: &mut dyn FnMut(&Vec<f32>) -> u64, row: &Vec<f32>| device(row);
-    let mut of = |row: &Vec<f32>| device.digest_rows(1, width, row).unwrap()[0];
-    let sound = digest(&mut of, &row);
-    let flipped = |at: usize| {
+    let mut digest = |row: &Vec<f32>| device.digest_rows(1, width, row).unwrap()[0];
+    let before = digest(&row);
+    let mut flipped = |at: usize| {
         let mut other = row.clone();
         other[at] = f32::from_bits(other[at].to_bits() ^ 1);
-        other
+        digest(&other)
     };
-    (0..width).filter(|at| digest(&mut of, &flipped(*at)) == sound).count()
+    (0..width).filter(|at| flipped(*at) == before).count()
 }
 
 /// Goal: an observer that sees nothing is no witness. Method: every schedule agrees on digests of nothing; one bit planted at

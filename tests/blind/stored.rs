@@ -9,6 +9,7 @@ use lockstep::engine::contract_of;
 use lockstep::weights;
 
 use super::altered::{Alteration, Altered};
+use super::model_faults::HostFault;
 
 /// Positions that are written.
 const POSITIONS: usize = 13;
@@ -94,4 +95,7 @@ fn stored_values_are_those_computed_and_shorter_ones_are_not() {
     println!("{sound:?}");
     assert_eq!((sound.v, sound.k), (0, 0));
     assert!(sound.k_rounded * 50 < sound.all, "{sound:?}");
+    let short = wrong(HostFault::StoredShort);
+    println!("{short:?}");
+    assert!(short.v * 2 > short.all && short.k * 2 > short.all);
 }
