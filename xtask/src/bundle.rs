@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 
 /// Test targets that go into a bundle, by Cargo's name: those that need neither the repository nor a toolchain.
-const TESTS: [&str; 4] = ["relations", "x1", "golden", "real_model"];
+const TESTS: [&str; 5] = ["relations", "x1", "golden", "real_model", "fidelity"];
 /// The command line.
 const PROGRAM: &str = "lockstep";
 /// Data, relative to the repository, and where it lies in the bundle, in which `golden` is a program; what is not there

@@ -7,6 +7,7 @@
 #   ./run.sh golden [ARGS]      host and GPU against snapshots/; what is new is proposed there as *.snap.new
 #   ./run.sh relations [ARGS]
 #   ./run.sh real_model [ARGS]  SmolLM2: its file here, or named by LOCKSTEP_SMOLLM2
+#   ./run.sh fidelity --ignored --nocapture NAME  measures F1's bounds again: tiny_bf16, tiny_f16, small_bf16, qwen3_bf16
 #   ./run.sh lockstep ARGS...
 #
 # NVRTC: a folder with libnvrtc.so.12 or .13 in LOCKSTEP_NVRTC, or any usual place.
@@ -68,7 +69,7 @@ run() {
 
 case "${1:-all}" in
 env) run ./lockstep env ;;
-x1 | golden | relations | real_model | lockstep)
+x1 | golden | relations | real_model | fidelity | lockstep)
     program="$1"
     shift
     run "./$program" "$@"
@@ -81,7 +82,7 @@ all)
     if [ -e "$LOCKSTEP_SMOLLM2" ]; then run ./real_model; fi
     ;;
 *)
-    sed -n '2,13p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
