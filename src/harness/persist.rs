@@ -18,13 +18,14 @@ pub struct Provenance<'p> {
     pub command: &'p dyn Fn(&Path) -> String,
 }
 
-/// Writes a failure's smallest case into `folder`.
+/// Writes a failure's smallest case into `folder`. If it can't be written, the file comes back with the reason, so that the
+/// case is not lost.
 pub fn write(
     failure: &Failure,
     subject: &dyn Subject,
     provenance: &Provenance<'_>,
     folder: &Path,
-) -> Result<PathBuf, CaseError> {
+) -> Result<PathBuf, Box<(CaseError, CaseFile)>> {
     let case = failure.case();
     let run = run_of(subject, case);
     let file = file(
@@ -36,7 +37,7 @@ pub fn write(
         provenance,
         folder,
     );
-    file.write_into(folder)
+    file.write_into(folder).map_err(|error| Box::new((error, file)))
 }
 
 /// The case's run, if it comes to its end.

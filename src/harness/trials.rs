@@ -209,7 +209,14 @@ impl Suite {
                 let explanation = explain(subject, failure.case(), failure.reported());
                 ledger::failure(failure, &replay_command(&path), &path, explanation.as_deref())
             }
-            Err(error) => format!("{}\nthe case could not be written: {error}", failure.reported()),
+            Err(unwritten) => {
+                let (error, file) = *unwritten;
+                format!(
+                    "{}\nthe case could not be written: {error}\nits text: {}",
+                    failure.reported(),
+                    file.line()
+                )
+            }
         };
         Failed::from(text)
     }
