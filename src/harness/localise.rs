@@ -78,7 +78,11 @@ pub fn explain(
     let run = guard::execute(subject, world, workload, schedule, *seed, None).ok();
     let needs = needs(case, divergence.place.id, run.as_ref(), minimal);
     let (localisation, note) = match divergence.observable {
-        Observable::Crash | Observable::Coverage | Observable::Writers => (None, None),
+        Observable::Crash
+        | Observable::Coverage
+        | Observable::Writers
+        | Observable::Draws
+        | Observable::Held => (None, None),
         // It names the operator itself; a canonical execution has the same fault.
         Observable::Fidelity => (None, None),
         Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
@@ -146,9 +150,9 @@ fn needs(case: &Case, id: Option<SampleId>, run: Option<&Run>, minimal: bool) ->
             }
         }
     }
-    let intents = &case.schedule.intents;
-    let event = |i| NeededEvent { request: i.uid, event: intent_text(i) };
-    Needs { minimal, neighbours, events: intents.iter().map(event).collect() }
+    let intents = case.schedule.intents.iter();
+    let events = intents.map(|i| NeededEvent { request: i.uid, event: intent_text(i) });
+    Needs { minimal, neighbours, events: events.collect() }
 }
 
 impl fmt::Display for Explanation {
