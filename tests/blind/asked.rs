@@ -1,20 +1,28 @@
 //! An engine that does something else than it was asked for, whatever shares its batches.
 
-use lockstep::device::host::Host;
-use lockstep::fixture::Fixture;
 use lockstep::record::{Capture, Run};
 use lockstep::schedule::Schedule;
 use lockstep::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
 use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
 
-/// What becomes of each request.
-pub(crate) type Change = fn(&mut Request);
+/// What an execution is asked for.
+pub(crate) struct Task {
+    world: World,
+    workload: Workload,
+    schedule: Schedule,
+}
 
-/// An engine to which each request comes changed. Its plain engine gets what was asked for.
+impl Task {
+    fn each(&mut self, change: impl FnMut(&mut Request)) {
+        self.workload.requests.iter_mut().for_each(change);
+    }
+}
+
+/// An engine to which each task comes changed. Its plain engine gets what was asked for.
 pub(crate) struct Asked {
-    pub(crate) engine: Fixture<Host>,
-    pub(crate) change: Change,
+    pub(crate) engine: Box<dyn Subject + Send>,
+    pub(crate) change: fn(&mut Task),
 }
 
 impl Subject for Asked {
@@ -25,7 +33,7 @@ impl Subject for Asked {
         self.engine.device()
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: false, ..self.engine.capabilities() }
+        self.engine.capabilities()
     }
     fn edges(&self) -> Edges {
         self.engine.edges()
@@ -41,9 +49,10 @@ impl Subject for Asked {
         seed: u64,
         capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
-        let mut workload = workload.clone();
-        workload.requests.iter_mut().for_each(self.change);
-        self.engine.execute(world, &workload, schedule, seed, capture)
+        let (world, workload) = (world.clone(), workload.clone());
+        let mut task = Task { world, workload, schedule: schedule.clone() };
+        (self.change)(&mut task);
+        self.engine.execute(&task.world, &task.workload, &task.schedule, seed, capture)
     }
     fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
         self.engine.plain(request, seed)
@@ -51,21 +60,27 @@ impl Subject for Asked {
 }
 
 /// The output is a token shorter than was asked for.
-pub(crate) fn one_token_short(request: &mut Request) {
-    request.max_tokens = (request.max_tokens - 1).max(1);
+pub(crate) fn one_token_short(task: &mut Task) {
+    task.each(|request| request.max_tokens = (request.max_tokens - 1).max(1));
 }
 
 /// An end-of-sequence token ends nothing.
-pub(crate) fn eos_ignored(request: &mut Request) {
-    request.ignore_eos = true;
+pub(crate) fn eos_ignored(task: &mut Task) {
+    task.each(|request| request.ignore_eos = true);
 }
 
 /// A stop token ends nothing.
-pub(crate) fn stops_ignored(request: &mut Request) {
-    request.stop_token_ids.clear();
+pub(crate) fn stops_ignored(task: &mut Task) {
+    task.each(|request| request.stop_token_ids.clear());
 }
 
 /// Another token than the model's stands before each prompt.
-pub(crate) fn other_first_token(request: &mut Request) {
-    request.prompt.own_tokens_mut()[0] ^= 1;
+pub(crate) fn other_first_token(task: &mut Task) {
+    task.each(|request| request.prompt.own_tokens_mut()[0] ^= 1);
+}
+
+/// Nothing is ever preempted, swapped, cut, late or found.
+pub(crate) fn nothing_happens(task: &mut Task) {
+    task.world.prefix_cache = false;
+    task.schedule = Schedule::default();
 }

@@ -52,7 +52,7 @@ fn models_that_are_not_what_they_are_said_to_be_are_beyond_bounds_and_have_other
         let model = wrong.model(&honest);
         assert_ne!(model.tensors_digest(), honest.tensors_digest());
         let engine = Box::new(Fixture::host("tiny", &model, Mode::Invariant).unwrap());
-        let subject = Faulty { engine, honest: Arc::clone(&honest) };
+        let subject = Faulty { engine, honest: Arc::clone(&honest), forgets: false };
         no_schedule_shows(&subject, 12);
         f1_breaks(&subject);
     }

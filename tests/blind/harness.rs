@@ -2,61 +2,25 @@
 
 use lockstep::contract::{MatrixUnit, Mode};
 use lockstep::device::Device;
-use lockstep::device::hash::Hash;
 use lockstep::device::host::Host;
 use lockstep::engine::contract_of;
 use lockstep::fixture::Fixture;
 use lockstep::harness::Verdict;
-use lockstep::record::{Capture, Run};
 use lockstep::relation::named;
-use lockstep::schedule::Schedule;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
 use lockstep::weights;
-use lockstep::workload::Workload;
-use lockstep::world::World;
 
 use super::altered::{self, Altered};
+use super::asked::{self, Asked};
 use super::faults::BlindObserver;
 use super::{campaign, folds, no_schedule_shows};
-
-/// An engine in which nothing is ever preempted, swapped, cut or found.
-struct Inert(Fixture<Hash>);
-
-impl Subject for Inert {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn device(&self) -> &str {
-        self.0.device()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    fn edges(&self) -> Edges {
-        self.0.edges()
-    }
-    fn default_world(&self) -> World {
-        self.0.default_world()
-    }
-    fn execute(
-        &self,
-        world: &World,
-        workload: &Workload,
-        _: &Schedule,
-        seed: u64,
-        capture: Option<&Capture>,
-    ) -> Result<Run, SubjectError> {
-        let world = World { prefix_cache: false, ..world.clone() };
-        self.0.execute(&world, workload, &Schedule::default(), seed, capture)
-    }
-}
 
 /// Goal: an engine without a fault, in which the mechanisms never run, is not said to hold. Method: every relation is asked
 /// about them for as many cases as make minima due.
 #[test]
 fn mechanisms_that_never_run_are_vacuous() {
     let source = weights::source("tiny", None).unwrap();
-    let subject = Inert(Fixture::hash("tiny", source, Mode::Invariant).unwrap());
+    let engine = Box::new(Fixture::hash("tiny", source, Mode::Invariant).unwrap());
+    let subject = Asked { engine, change: asked::nothing_happens };
     for id in ["I2.chunk", "I2.swap", "I2.prefix", "I2.land"] {
         let report = campaign(&subject, named(id), 200);
         assert!(report.failure.is_none(), "{id}");

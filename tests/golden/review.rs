@@ -26,7 +26,7 @@ fn child(folder: &Path, variables: &[(&str, &str)]) -> Result<(bool, String), Fa
     command.args([CHILD, "--exact", "--test-threads", "1"]).env(FOLDER, folder);
     // So that no cargo is asked where the workspace is.
     command.env("INSTA_WORKSPACE_ROOT", folder);
-    for variable in ["INSTA_UPDATE", "INSTA_FORCE_PASS", "CI", "LOCKSTEP_REQUIRE_GPU"] {
+    for variable in ["INSTA_UPDATE", "INSTA_FORCE_PASS", "CI", "TF_BUILD", "LOCKSTEP_REQUIRE_GPU"] {
         command.env_remove(variable);
     }
     command.env("LOCKSTEP_DEVICE", "host").envs(variables.iter().copied());
