@@ -173,7 +173,7 @@ fn a_campaign_holds_and_is_the_same_on_any_number_of_threads() {
         serde_json::from_slice(&json).unwrap()
     };
     let (mut one, mut three) = (run("1", "one.json"), run("3", "three.json"));
-    assert_eq!(one["schema"], "lockstep.fuzz/1.1");
+    assert_eq!(one["schema"], "lockstep.fuzz/1.2");
     assert_eq!(one["verdict"], "held");
     let relations = one["relations"].as_object().unwrap().len();
     assert_eq!(relations, lockstep::relation::RELATIONS.len());

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::stored::{self, Outcome};
-use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, explain, ledger};
+use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, ledger, localise};
 use lockstep::relation::{RELATIONS, Relation, named};
 use lockstep::strategy::Space;
 use lockstep::subject::Subject;
@@ -54,7 +54,7 @@ pub(super) struct Fuzz {
     /// Threads [default: all cores]. Changes how fast cases come, never which.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write the result as JSON (lockstep.fuzz/1.1).
+    /// Write the result as JSON (lockstep.fuzz/1.2).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the verdict only.
@@ -232,7 +232,13 @@ impl Fuzz {
             };
             let command = replay_command(&path, fixture.device());
             say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
-            failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
+            let case = file.case();
+            let explanation =
+                localise::explain(fixture, relation, &case, &divergence, file.minimal);
+            say!("{explanation}");
+            let json =
+                FailureJson::stored(relation, &divergence, explanation, &file, &path, command);
+            failures.push(json);
         }
         Ok(failures)
     }
@@ -242,9 +248,9 @@ impl Fuzz {
         if let Some(failure) = &report.failure {
             let command = |path: &Path| replay_command(path, subject.device());
             let provenance = Provenance { env: subject.environment(), command: &command };
-            let stored = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER));
-            let explanation = explain::explain(subject, failure.case(), failure.reported());
-            let explanation = explanation.as_deref();
+            let explanation = localise::of_failure(subject, failure);
+            let folder = Path::new(CASES_FOLDER);
+            let stored = persist::write(failure, &explanation, subject, &provenance, folder);
             // What was found is shown whether or not it could be stored.
             let path = match stored {
                 Ok(path) => path,
@@ -253,8 +259,8 @@ impl Fuzz {
                     PathBuf::from("(not stored)")
                 }
             };
-            say!("{}", ledger::failure(failure, &command(&path), &path, explanation));
-            let json = FailureJson::new(failure, &path, command(&path));
+            say!("{}", ledger::failure(failure, &command(&path), &path, Some(&explanation)));
+            let json = FailureJson::new(failure, explanation, &path, command(&path));
             failures.retain(|stored| stored.case() != json.case());
             failures.push(json);
         }

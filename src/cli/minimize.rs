@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lockstep::case::CaseFile;
 use lockstep::harness::ledger;
+use lockstep::harness::localise::explain;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
 
@@ -66,6 +67,8 @@ impl Minimize {
             let path = minimum.write_into(&folder).map_err(CliError::usage)?;
             say!("reproduce: {}", minimum.command);
             say!("{} is broken: {}", relation.id, shrunk.divergence);
+            let (case, minimal) = (&shrunk.case, shrunk.minimal);
+            say!("{}", explain(&*fixture, relation, case, &shrunk.divergence, minimal));
             say!(
                 "{} after {} executions, {} checks: {}",
                 if shrunk.minimal { "1-minimal" } else { "not minimal, the budget ended" },

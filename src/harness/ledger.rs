@@ -11,6 +11,7 @@ use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
+use super::localise::Explanation;
 use super::tally::RelationTally;
 
 /// The table at the end of a campaign: relations, sentinels, acts.
@@ -141,14 +142,19 @@ fn wrap(items: &[String], width: usize) -> String {
 }
 
 /// A failure: the command that reproduces it first, then the claim, the difference, the minimal case.
-pub fn failure(failure: &Failure, command: &str, path: &Path, explanation: Option<&str>) -> String {
+pub fn failure(
+    failure: &Failure,
+    command: &str,
+    path: &Path,
+    explanation: Option<&Explanation>,
+) -> String {
     let mut out = String::new();
     let relation = failure.relation;
     let _ = writeln!(out, "reproduce: {command}");
     let _ = writeln!(out, "relation {}: {}", relation.id, relation.statement);
     let _ = writeln!(out, "broken by case {}: {}", failure.index, failure.reported());
-    if let Some(text) = explanation {
-        let _ = writeln!(out, "  {text}");
+    if let Some(explanation) = explanation {
+        let _ = writeln!(out, "{explanation}");
     }
     match &failure.shrunk {
         Some(shrunk) if shrunk.minimal => {
@@ -245,7 +251,7 @@ fn short(tokens: &[u32]) -> String {
     format!("[{}{dots}] ({} tokens)", shown.join(" "), tokens.len())
 }
 
-fn intent_text(intent: &Intent) -> String {
+pub(super) fn intent_text(intent: &Intent) -> String {
     let mark = match intent.mark {
         Mark::Start => "at the start".to_owned(),
         Mark::Offer { n } => format!("at offer {n}"),

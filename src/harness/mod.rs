@@ -1,8 +1,8 @@
 //! The harness: campaigns over generated cases, shrinking, case files, and trials for `cargo test`.
 
 pub mod campaign;
-pub mod explain;
 pub mod ledger;
+pub mod localise;
 pub mod persist;
 pub mod policy;
 pub mod shrink;

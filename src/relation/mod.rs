@@ -11,6 +11,7 @@ mod i1;
 mod i2;
 mod i3;
 mod i4;
+pub mod localise;
 mod scores;
 pub mod x1;
 
@@ -22,6 +23,7 @@ use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
+pub use localise::Localisation;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
