@@ -194,7 +194,7 @@ impl Campaign<'_> {
         let Folded { mut tally, failure, .. } =
             self.judge_all(&cases, &asked, &capabilities, progress, started)?;
         let elapsed = started.elapsed();
-        tally.settle(&capabilities);
+        tally.settle(&capabilities, &self.subject.edges());
         let failure = match failure {
             Some((index, relation, divergence)) => {
                 progress(Progress::Shrinking);

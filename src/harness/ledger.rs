@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
-use crate::relation::SPREAD_CASES_MIN;
+use crate::relation::{Compared, CountedInF64, SPREAD_CASES_MIN};
 use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
@@ -91,7 +91,15 @@ pub fn line(trial: &str, r: &RelationTally) -> String {
     if r.broken > 0 {
         let _ = write!(line, ", {} broken", r.broken);
     }
-    for (count, what) in [(r.compared.positions, "positions"), (r.compared.draws, "draws")] {
+    let Compared { positions, draws, f64: CountedInF64 { near_ties, other_tokens, .. }, .. } =
+        r.compared;
+    let counts = [
+        (positions, "positions"),
+        (draws, "draws"),
+        (near_ties, "near ties"),
+        (other_tokens, "with another greedy token than in f64"),
+    ];
+    for (count, what) in counts {
         if count > 0 {
             let _ = write!(line, ", {count} {what}");
         }

@@ -4,7 +4,8 @@
 //! what that operator computed, how it was launched and the partial results of its reduction, so values are read and not
 //! inferred. Sides may differ in schedule, workload or subject: a run and its canonical execution, or two devices.
 //!
-//! It says what differs, not which side is right.
+//! It says what differs, not which side is right. Digests are taken before results are rounded to 16 bits: a fault of that
+//! rounding, or of a buffer in between, shows at the operator that reads it.
 
 mod elements;
 mod text;
@@ -75,7 +76,7 @@ pub struct OperatorFinding {
     pub launches: Option<[LaunchNote; 2]>,
 }
 
-/// What about an operator differs. Everything before it is equal in that row, by its digests.
+/// What about an operator differs. The digests of everything before it in that row are equal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {

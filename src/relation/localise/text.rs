@@ -63,7 +63,7 @@ impl OperatorFinding {
             None => "result: its values can't be read".into(),
         });
         if let Some([a, b]) = &self.launches {
-            lines.push(format!("launch: {judged} {}; {standard} {}", launch(a), launch(b)));
+            lines.push(format!("launch: {judged} as {}; {standard} as {}", launch(a), launch(b)));
         }
         lines
     }
@@ -74,7 +74,7 @@ impl Cause {
         match (self, launches) {
             (Cause::Order, Some([a, b])) => order(&a.order, &b.order),
             (Cause::Variant, Some([a, b])) => format!(
-                "equal inputs in the same order; the launch differs: {} against {}",
+                "equal before it, the same order; the launch differs: {} against {}",
                 a.variant, b.variant
             ),
             (Cause::Order | Cause::Variant, None) => "its launch differs".into(),
@@ -91,9 +91,9 @@ impl Cause {
                 format!("all {of} splits are equal, so the fold over them differs")
             }
             (Cause::Unknown, Some(_)) => {
-                format!("equal inputs, launched as {standard}: its own computation differs")
+                format!("equal before it, launched as {standard}: its own computation differs")
             }
-            (Cause::Unknown, None) => "equal inputs, other results".into(),
+            (Cause::Unknown, None) => "the first that differs".into(),
         }
     }
 }
@@ -135,7 +135,7 @@ impl LogitsFinding {
         let mut lines = vec![format!("logits, position {}: {words}", self.position)];
         if let Some([judged, expected]) = self.best {
             let margin = match self.margin {
-                Some(margin) => format!(", {standard} top-2 margin {margin:e}"),
+                Some(margin) => format!(", {standard} top-2 margin {margin:.3e}"),
                 None => String::new(),
             };
             lines.push(if judged == expected {
