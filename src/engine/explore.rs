@@ -16,6 +16,7 @@ use crate::workload::{Request, Workload};
 use crate::world::World;
 
 use super::deviations::Deviations;
+use super::flights::Cargo;
 use super::scheduler::{Granules, Scheduler, Slice};
 use super::sequence::{Sequence, State};
 
@@ -243,6 +244,8 @@ impl Root {
                 kinds.push(vec![(Kind::Abort, at(s.residency, Act::Abort))]);
                 kinds.push(vec![(Kind::Preempt, preempt(PreemptKind::Recompute))]);
                 kinds.push(vec![(Kind::Swap, preempt(PreemptKind::Swap))]);
+                let land = at(s.residency, Act::Land { late: 1 });
+                kinds.push(vec![(Kind::Swap, preempt(PreemptKind::Swap)), (Kind::Land, land)]);
                 for kind in &kinds[1..] {
                     if kind.iter().all(|(k, _)| has(k)) {
                         options.push(kind.iter().map(|(_, intent)| *intent).collect());
@@ -262,8 +265,9 @@ impl Root {
         let step = next.boundary();
         let landing = |s: &mut Scheduler, ends: Option<u32>| {
             for flight in s.landings() {
-                if s.landed(&flight) {
-                    commit(s, std::slice::from_ref(&flight.slice), ends);
+                s.land_copies(&flight);
+                if let Some(slice) = flight.chunk().filter(|_| s.landed(&flight)) {
+                    commit(s, std::slice::from_ref(slice), ends);
                 }
             }
             s.deeds.clear();
@@ -360,8 +364,10 @@ fn key(node: &Node) -> u64 {
         q.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     }
     for flight in &s.flights {
-        let slice = &flight.slice;
-        (slice.index, slice.start, slice.len, from_now(flight.lands_at)).hash(&mut hasher);
+        (flight.index, from_now(flight.lands_at)).hash(&mut hasher);
+        flight.chunk().map(|slice| (slice.start, slice.len)).hash(&mut hasher);
+        flight.copy().map(|copy| name(copy.from)).hash(&mut hasher);
+        matches!(flight.cargo, Cargo::SwapIn { .. }).hash(&mut hasher);
         flight.left.hash(&mut hasher);
         flight.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     }

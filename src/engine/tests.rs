@@ -11,6 +11,7 @@ use crate::world::World;
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
 mod decisions;
+mod landing;
 mod leaving;
 mod samples;
 

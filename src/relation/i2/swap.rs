@@ -12,16 +12,18 @@ pub(in crate::relation) static SWAP: Relation = Relation {
     id: "I2.swap",
     path: "i2::swap",
     statement: "a request's bits do not depend on its K and V having been in host memory, nor on the blocks that they came back to",
-    varies: "preemption by swap: moment, repetition, absence, room in host memory",
+    varies: "preemption by swap: moment, repetition, absence, room in host memory, when its copies land",
     gates: &[Sentinel::SwapIn],
     spreads: &[
         Spread::Fired(Sentinel::SwapIn),
         Spread::Fired(Sentinel::SwapMidPrefill),
         Spread::Rare(Sentinel::SwapAgain),
         Spread::Fired(Sentinel::SwapMoved),
+        Spread::Fired(Sentinel::SwapOutLandedLate),
+        Spread::Fired(Sentinel::SwapInLandedLate),
         Spread::Rare(Sentinel::SwapNoRoom),
     ],
-    focus: &[Feature::Swap, Feature::Cut],
+    focus: &[Feature::Swap, Feature::Cut, Feature::Land],
     applies: |c| can_with_kv(c, ActKind::Swap, "the subject can't swap"),
     judge: |executions| {
         let back = read_at(executions, KvMoment::SwappedIn);

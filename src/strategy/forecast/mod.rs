@@ -5,6 +5,7 @@
 //! differ. A subject with another policy, or an output that ends early, makes it wrong, and some intents inert.
 
 mod acts;
+mod flights;
 mod pool;
 
 use crate::schedule::{Intent, Mark, Schedule};
@@ -74,14 +75,34 @@ struct Slice {
     len: usize,
 }
 
-/// A chunk that lands late.
+/// What lands late.
+#[derive(Clone, Debug)]
+enum Cargo {
+    /// A chunk, and the block that is copied for it, if there is one.
+    Chunk { slice: Slice, source: Option<u32> },
+    /// K and V on their way to host memory.
+    SwapOut,
+    /// K and V on their way back from so many slots.
+    SwapIn { slots: usize },
+}
+
+/// Something that lands late.
 #[derive(Clone, Debug)]
 struct Flight {
-    slice: Slice,
+    at: usize,
+    cargo: Cargo,
     blocks: Vec<u32>,
     lands_at: u64,
     /// Its sequence has lost the residency since.
     left: bool,
+}
+
+/// What came of making room.
+enum Room {
+    /// There is room; the source of a copy may have been kept.
+    Made { source: Option<u32> },
+    /// The sequence itself had to go.
+    Gone,
 }
 
 /// A sample of a request.
@@ -301,17 +322,6 @@ impl Forecast {
         self.flights.is_empty() && self.sequences.iter().all(|s| s.stand == Stand::Finished)
     }
 
-    /// Whether a chunk of a sequence's present residency has not landed.
-    pub(super) fn is_in_flight(&self, i: usize) -> bool {
-        self.flights.iter().any(|f| !f.left && f.slice.at == i)
-    }
-
-    /// Tokens that are computed, or in flight.
-    pub(super) fn launched(&self, i: usize) -> usize {
-        let flight = self.flights.iter().find(|f| !f.left && f.slice.at == i);
-        flight.map_or(self.sequences[i].computed, |f| f.slice.start + f.slice.len)
-    }
-
     /// Takes the next boundary's decisions, and their results in.
     pub(super) fn step(&mut self) {
         for at in 0..self.order.len() {
@@ -332,17 +342,7 @@ impl Forecast {
                 self.commit(slice);
             }
         }
-        let now = self.boundary;
-        let (landing, aloft) =
-            std::mem::take(&mut self.flights).into_iter().partition(|f: &Flight| f.lands_at < now);
-        self.flights = aloft;
-        for flight in landing {
-            if flight.left {
-                self.pool.give_back(&flight.blocks);
-            } else {
-                self.commit(&flight.slice);
-            }
-        }
+        self.land();
     }
 
     /// Moves to the next boundary at which something can run.
@@ -399,7 +399,7 @@ impl Forecast {
     /// Gives back the blocks of a sequence that leaves; what is in flight keeps them until it lands.
     fn release(&mut self, i: usize) {
         let blocks = std::mem::take(&mut self.sequences[i].blocks);
-        match self.flights.iter_mut().find(|f| !f.left && f.slice.at == i) {
+        match self.flights.iter_mut().find(|f| !f.left && f.at == i) {
             Some(flight) => flight.left = true,
             None => self.pool.give_back(&blocks),
         }
@@ -428,23 +428,30 @@ impl Forecast {
             let start = s.computed;
             let default = (s.known - start).min(budget);
             let (len, cut) = self.chunk(i, default);
-            if !self.make_room(i, start + len, &step) {
+            let landing = self.landing_due(i);
+            let late = landing.map_or(0, |(_, late)| late);
+            let Room::Made { source } = self.make_room(i, start + len, &step, late > 0) else {
                 continue;
+            };
+            if let Some((k, late)) = landing {
+                self.fired[k] = late > 0;
             }
             if let Some(cut) = cut {
                 self.fired[cut] = len < default;
             }
             budget -= len;
             let slice = Slice { at: i, start, len };
-            if !self.take_off(&slice) {
-                step.push(slice);
+            match late {
+                0 => step.push(slice),
+                _ => self.take_off(i, Cargo::Chunk { slice, source }, late),
             }
         }
         step
     }
 
-    /// Finds blocks for `positions`. Returns false if the sequence itself had to go.
-    fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
+    /// Finds blocks for `positions`. With `is_late` the source of a copy is kept, as long as there are others.
+    fn make_room(&mut self, i: usize, positions: usize, step: &[Slice], is_late: bool) -> Room {
+        let mut kept = None;
         let wanted = positions.div_ceil(self.block_size);
         loop {
             let shared = self.shared_write(i);
@@ -454,15 +461,22 @@ impl Forecast {
             match (self.hand_out(i), shared) {
                 (Some(block), Some(at)) => {
                     let from = std::mem::replace(&mut self.sequences[i].blocks[at], block);
-                    self.pool.give_back(&[from]);
+                    match is_late {
+                        true => kept = Some(from),
+                        false => self.pool.give_back(&[from]),
+                    }
                     self.log.push((i, Deed::Copy));
                 }
                 (Some(block), None) => self.sequences[i].blocks.push(block),
                 (None, _) => {
+                    if let Some(from) = kept.take() {
+                        self.pool.give_back(&[from]);
+                        continue;
+                    }
                     let victim = self.choose_victim(i, step);
                     self.preempt(victim, self.boundary + 1);
                     if victim == i {
-                        return false;
+                        return Room::Gone;
                     }
                 }
             }
@@ -471,7 +485,7 @@ impl Forecast {
         if !s.computed.is_multiple_of(self.block_size) {
             self.pool.forget(s.blocks[s.computed / self.block_size]);
         }
-        true
+        Room::Made { source: kept }
     }
 
     /// Index of the block that a sequence writes to next, if others use that block too.
