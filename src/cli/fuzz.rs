@@ -18,7 +18,7 @@ use lockstep::weights::Preset;
 
 use super::fuzz_json::{FailureJson, document};
 use super::open::{self, ModelArguments, replay_command};
-use super::out::say;
+use super::out::{self, say};
 use super::{CliError, Exit};
 
 /// Where failing cases are written.
@@ -54,7 +54,8 @@ pub(super) struct Fuzz {
     /// Threads [default: all cores]. Changes how fast cases come, never which.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write the result as JSON (lockstep.fuzz/1.2).
+    /// Write the result as JSON (lockstep.fuzz/1.2) to a file, or with - to standard output; everything else then goes to
+    /// standard error.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the verdict only.
@@ -73,8 +74,10 @@ impl Fuzz {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let relations = self.relations()?;
         let fixture = self.model.open(self.mode.clone())?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
+        match &self.json {
+            Some(path) if is_standard_output(path) => out::divert(),
+            Some(path) => check_writable(path)?,
+            None => {}
         }
         let campaign = Campaign {
             subject: &*fixture,
@@ -109,7 +112,9 @@ impl Fuzz {
         if let Some(path) = &self.json {
             let json = document(&report, verdict, &*fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
-            if let Err(error) = std::fs::write(path, text + "\n") {
+            if is_standard_output(path) {
+                out::document(&text);
+            } else if let Err(error) = std::fs::write(path, text + "\n") {
                 // What was found is not lost with the file: broken is still broken.
                 eprintln!("lockstep: {}: {error}", path.display());
                 return Ok(if verdict == Verdict::Broken { Exit::Broken } else { Exit::Usage });
@@ -252,15 +257,17 @@ impl Fuzz {
             let folder = Path::new(CASES_FOLDER);
             let stored = persist::write(failure, &explanation, subject, &provenance, folder);
             // What was found is shown whether or not it could be stored.
-            let path = match stored {
-                Ok(path) => path,
-                Err(error) => {
+            let (path, replay) = match stored {
+                Ok(path) => (path.clone(), command(&path)),
+                Err(unwritten) => {
+                    let (error, file) = *unwritten;
                     eprintln!("lockstep: the case could not be stored: {error}");
-                    PathBuf::from("(not stored)")
+                    say!("the case's text, to be saved as {}:\n{}", file.file_name(), file.line());
+                    (PathBuf::from("(not stored)"), command(Path::new(&file.file_name())))
                 }
             };
-            say!("{}", ledger::failure(failure, &command(&path), &path, Some(&explanation)));
-            let json = FailureJson::new(failure, explanation, &path, command(&path));
+            say!("{}", ledger::failure(failure, &replay, &path, Some(&explanation)));
+            let json = FailureJson::new(failure, explanation, &path, replay);
             failures.retain(|stored| stored.case() != json.case());
             failures.push(json);
         }
@@ -291,6 +298,11 @@ impl Fuzz {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whether the path is a dash, as standard output is called in arguments.
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Finds out before the campaign, not after it, that the result could not be written.

@@ -9,6 +9,7 @@ pub mod shrink;
 pub mod stored;
 pub mod tally;
 pub mod trials;
+mod turns;
 
 pub use campaign::{Campaign, Failure, Progress, Report, Verdict};
 pub use shrink::{ShrinkBudget, Shrunk};

@@ -19,14 +19,15 @@ pub struct Provenance<'p> {
     pub command: &'p dyn Fn(&Path) -> String,
 }
 
-/// Writes a failure's smallest case into `folder`, and where it was localised.
+/// Writes a failure's smallest case into `folder`, and where it was localised. If it can't be written, the file comes
+/// back with the reason, so that the case is not lost.
 pub fn write(
     failure: &Failure,
     explanation: &Explanation,
     subject: &dyn Subject,
     provenance: &Provenance<'_>,
     folder: &Path,
-) -> Result<PathBuf, CaseError> {
+) -> Result<PathBuf, Box<(CaseError, CaseFile)>> {
     let case = failure.case();
     let run = run_of(subject, case);
     let mut file = file(
@@ -44,7 +45,7 @@ pub fn write(
         summary.push('\n');
         summary.push_str(&localisation.to_string());
     }
-    file.write_into(folder)
+    file.write_into(folder).map_err(|error| Box::new((error, file)))
 }
 
 /// The case's run, if it comes to its end.

@@ -222,7 +222,14 @@ impl Suite {
         let folder = &self.regressions;
         let text = match persist::write(failure, &explanation, subject, &provenance, folder) {
             Ok(path) => ledger::failure(failure, &replay_command(&path), &path, Some(&explanation)),
-            Err(error) => format!("{}\nthe case could not be written: {error}", failure.reported()),
+            Err(unwritten) => {
+                let (error, file) = *unwritten;
+                format!(
+                    "{}\nthe case could not be written: {error}\nits text: {}",
+                    failure.reported(),
+                    file.line()
+                )
+            }
         };
         Failed::from(text)
     }

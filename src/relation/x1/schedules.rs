@@ -63,15 +63,18 @@ impl Schedules {
 }
 
 impl fmt::Display for Schedules {
-    /// The first difference, and where it comes from.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.first {
-            None => write!(f, "{} of {} cases differ", self.different, self.cases),
-            Some(first) => write!(f, "{first}"),
-        }?;
+        let Schedules { model, dtype, cases, different, logits, kv, layers, .. } = self;
+        write!(
+            f,
+            "{different} of {cases} cases of {model} {dtype} differ; compared {logits} logits, {kv} kv, {layers} layer digests"
+        )?;
+        if let Some(first) = &self.first {
+            write!(f, "\nfirst: {first}")?;
+        }
         match &self.localisation {
-            None => Ok(()),
             Some(localisation) => write!(f, "\n{localisation}"),
+            None => Ok(()),
         }
     }
 }
