@@ -222,7 +222,7 @@ pub const REQUESTS_MAX: usize = 4096;
 /// Most stop tokens of a request.
 pub const STOP_TOKENS_MAX: usize = 64;
 /// Most stop strings of a request.
-pub const STOP_STRINGS_MAX: usize = 16;
+pub const STOP_STRINGS_MAX: usize = 64;
 /// Longest stop string, in bytes.
 pub const STOP_BYTES_MAX: usize = 256;
 /// Most alternatives listed with a token's log-probability.

@@ -12,7 +12,7 @@ use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::stored::{self, Outcome};
 use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, ledger, localise};
 use lockstep::relation::{RELATIONS, Relation, named};
-use lockstep::strategy::Space;
+use lockstep::strategy::{Space, Text};
 use lockstep::subject::Subject;
 use lockstep::weights::Preset;
 
@@ -151,7 +151,12 @@ impl Fuzz {
         let mut space = Space::new(subject.edges(), subject.default_world());
         if !self.is_preset() || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
-            space.prompts = Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
+            let prompts = open::prompts(self.prompts.as_deref(), &tokenizer)?;
+            if !self.is_preset() {
+                let texts = prompts.iter().map(|ids| tokenizer.decode(ids)).collect();
+                space.text = tokenizer.has_bytes().then(|| Text::Like(Arc::new(texts)));
+            }
+            space.prompts = Some(Arc::new(prompts));
         }
         if !self.is_preset() {
             space.requests_max = 4;

@@ -79,9 +79,7 @@ impl Replay {
         }
         if let Some(summary) = &file.observed.summary {
             // From a file: no control characters for the terminal.
-            let lines: Vec<String> =
-                summary.lines().map(|line| line.escape_debug().to_string()).collect();
-            say!("recorded: {}", lines.join("\n  "));
+            say!("recorded: {}", summary.lines().next().unwrap_or_default().escape_debug());
         }
         Ok(exit)
     }

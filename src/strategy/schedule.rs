@@ -452,6 +452,10 @@ impl Course<'_, '_> {
         let away = self.draw.below(4) as u32;
         let mark = Mark::Computed { residency, tokens: tokens as u32 };
         self.push(mark, Act::Preempt { kind, away });
+        if swapped && self.draw.percent(self.level(Feature::Land) / 3) {
+            let late = self.draw.between(1, 3) as u32;
+            self.push(mark, Act::Land { late });
+        }
         Some((tokens, swapped))
     }
 }

@@ -19,10 +19,13 @@ impl Task {
     }
 }
 
+/// What becomes of each task.
+pub(crate) type Change = fn(&mut Task);
+
 /// An engine to which each task comes changed. Its plain engine gets what was asked for.
 pub(crate) struct Asked {
     pub(crate) engine: Box<dyn Subject + Send>,
-    pub(crate) change: fn(&mut Task),
+    pub(crate) change: Change,
 }
 
 impl Subject for Asked {

@@ -12,7 +12,7 @@ use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
 
 use super::altered;
-use super::asked::{self, Asked, Task};
+use super::asked::{self, Asked, Change};
 use super::faults::Draw;
 use super::{broken, campaign, no_schedule_but_shows, no_schedule_shows};
 
@@ -80,7 +80,7 @@ fn a_frozen_output_is_seen_by_its_runs_and_by_the_plain_engine() {
 /// engine changed, and to the plain engine as it is.
 #[test]
 fn ends_and_first_tokens_that_were_not_asked_for_are_seen_by_the_plain_engine() {
-    let changes: [(&str, fn(&mut Task), u64); 4] = [
+    let changes: [(&str, Change, u64); 4] = [
         ("a token short", asked::one_token_short, 20),
         ("end of sequence ignored", asked::eos_ignored, 400),
         ("stop tokens ignored", asked::stops_ignored, 100),

@@ -19,6 +19,7 @@ use crate::workload::Workload;
 use crate::world::World;
 
 use super::deviations::Deviations;
+use super::flights::Cargo;
 use super::scheduler::{Granules, Scheduler, Slice};
 use super::sequence::{Sequence, State};
 use witnesses::witness;
@@ -199,6 +200,8 @@ impl Root {
                 kinds.push(vec![(Kind::Abort, at(s.residency, Act::Abort))]);
                 kinds.push(vec![(Kind::Preempt, preempt(PreemptKind::Recompute))]);
                 kinds.push(vec![(Kind::Swap, preempt(PreemptKind::Swap))]);
+                let land = at(s.residency, Act::Land { late: 1 });
+                kinds.push(vec![(Kind::Swap, preempt(PreemptKind::Swap)), (Kind::Land, land)]);
                 for kind in &kinds[1..] {
                     if kind.iter().all(|(k, _)| has(k)) {
                         options.push(kind.iter().map(|(_, intent)| *intent).collect());
@@ -258,8 +261,9 @@ fn carry_out(scheduler: &mut Scheduler, step: &[Slice], ends: Option<u32>) {
         commit(scheduler, step, ends);
     }
     for flight in scheduler.landings() {
-        if scheduler.landed(&flight) {
-            commit(scheduler, std::slice::from_ref(&flight.slice), ends);
+        scheduler.land_copies(&flight);
+        if let Some(slice) = flight.chunk().filter(|_| scheduler.landed(&flight)) {
+            commit(scheduler, std::slice::from_ref(slice), ends);
         }
     }
     scheduler.deeds.clear();
@@ -340,8 +344,10 @@ fn key(node: &Node) -> u64 {
         q.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     }
     for flight in &s.flights {
-        let slice = &flight.slice;
-        (slice.index, slice.start, slice.len, from_now(flight.lands_at)).hash(&mut hasher);
+        (flight.index, from_now(flight.lands_at)).hash(&mut hasher);
+        flight.chunk().map(|slice| (slice.start, slice.len)).hash(&mut hasher);
+        flight.copy().map(|copy| name(copy.from)).hash(&mut hasher);
+        matches!(flight.cargo, Cargo::SwapIn { .. }).hash(&mut hasher);
         flight.left.hash(&mut hasher);
         flight.blocks.iter().map(|b| name(*b)).collect::<Vec<_>>().hash(&mut hasher);
     }
