@@ -17,9 +17,9 @@ use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
-use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+use crate::subject::{Capabilities, Edges, Exact, PlainRun, Subject, SubjectError};
 use crate::text::Tokenizer;
-use crate::weights::{Preset, Source};
+use crate::weights::{Model, ModelConfig, Preset, Source};
 use crate::workload::{Request, Workload};
 use crate::world::World;
 
@@ -68,7 +68,7 @@ impl Fixture<Host> {
         mode: Mode,
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
-        Fixture::new(name, model.into(), mode, unit, Host::new)
+        Fixture::on(name, model, mode, unit, Host::new)
     }
 }
 
@@ -79,7 +79,7 @@ impl Fixture<Hash> {
         model: impl Into<Source<'m>>,
         mode: Mode,
     ) -> Result<Fixture<Hash>, SubjectError> {
-        Fixture::new(name, model.into(), mode, MatrixUnit::SM90, Hash::new)
+        Fixture::on(name, model, mode, MatrixUnit::SM90, Hash::new)
     }
 }
 
@@ -94,18 +94,20 @@ impl Fixture<Cuda> {
     ) -> Result<Fixture<Cuda>, SubjectError> {
         let unit = context.gpu().arch.matrix_unit().unit;
         let device = |contract| Cuda::new(contract, Arc::clone(context));
-        Fixture::new(name, model.into(), mode, unit, device)
+        Fixture::on(name, model, mode, unit, device)
     }
 }
 
 impl<D: Device> Fixture<D> {
-    fn new(
+    /// The engine on a device of one's own, with this matrix unit.
+    pub fn on<'m>(
         name: &str,
-        model: Source<'_>,
+        model: impl Into<Source<'m>>,
         mode: Mode,
         unit: MatrixUnit,
         device: impl FnOnce(Contract) -> D,
     ) -> Result<Fixture<D>, SubjectError> {
+        let model = model.into();
         let config = model.config();
         let (contract, rope) = contract_of(&config, model.dtype(), unit, POSITIONS_MAX);
         let device = DeviceModel::open(&model, device(contract), &rope)
@@ -187,6 +189,10 @@ where
             fresh_process: self.fresh.is_some(),
             // It reads logits and draws by itself: the hash device has none to read.
             plain: self.model.device_name() != "hash",
+            exact: (self.model.device_name() != "hash").then(|| Exact {
+                digest: self.model.digest().into(),
+                positions: exact_positions(self.model.config()),
+            }),
             // Its head has equal rows; another model's hardly has.
             ties: self.model.config().name == Preset::Tiny.name(),
             ..Capabilities::all()
@@ -227,7 +233,7 @@ where
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let (model, audits) = (&self.model, self.audits);
         let run = engine::execute_with(model, world, workload, schedule, seed, capture, audits);
@@ -243,6 +249,10 @@ where
     fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
         let generated = self.plains.generate(&self.model, request, seed);
         generated.map_err(|error| SubjectError::Unavailable(error.to_string()))
+    }
+
+    fn weights(&self) -> Result<Arc<Model>, SubjectError> {
+        Ok(self.plains.weights())
     }
 
     fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
@@ -285,6 +295,18 @@ where
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
+}
+
+/// Multiply-adds of a pass in f64 over the positions that a case can afford: about a second.
+const EXACT_MULTIPLY_ADDS: usize = 1 << 30;
+/// Fewest positions, whatever they cost, and most.
+const EXACT_POSITIONS: [usize; 2] = [16, 512];
+
+/// Positions a case that a pass in f64 can afford.
+fn exact_positions(config: &ModelConfig) -> u32 {
+    let multiply_adds = config.multiply_adds().max(1);
+    let [least, most] = EXACT_POSITIONS;
+    (EXACT_MULTIPLY_ADDS / multiply_adds).clamp(least, most) as u32
 }
 
 fn missing(why: &str) -> SubjectError {

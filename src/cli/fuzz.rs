@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::stored::{self, Outcome};
-use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, explain, ledger};
+use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, ledger, localise};
 use lockstep::relation::{RELATIONS, Relation, named};
 use lockstep::strategy::{Space, Text};
 use lockstep::subject::Subject;
@@ -18,7 +18,7 @@ use lockstep::weights::Preset;
 
 use super::fuzz_json::{FailureJson, document};
 use super::open::{self, ModelArguments, replay_command};
-use super::out::say;
+use super::out::{self, say};
 use super::{CliError, Exit};
 
 /// Where failing cases are written.
@@ -32,10 +32,11 @@ const CASES_DEFAULT_LOADED: u64 = 4;
 pub(super) struct Fuzz {
     #[command(flatten)]
     model: ModelArguments,
-    /// The engine under test, or the positive control, which I1 and I2 must find broken (it repeats itself, so I3 holds).
-    #[arg(long, value_enum, default_value = "invariant")]
-    mode: ModeArgument,
-    /// Relations to judge, separated by commas: I1, I2 or a part of it (I2.chunk), I3, D1. All by default.
+    /// The engine under test (invariant), or the positive control, which I1 and I2 must find broken (it repeats itself, so I3
+    /// holds): batch-dependent, or batch-dependent:OPERATORS with some of gemm, attention, norm, gemm_tile, sampler.
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Invariant)]
+    mode: Mode,
+    /// Relations to judge, separated by commas: a family (I1, I2, I3), or one (I2.chunk, I4, D1). All by default.
     #[arg(long, value_delimiter = ',')]
     relations: Vec<String>,
     /// File of real prompts, separated by lines of `---`. Loaded models default to the committed ones.
@@ -53,18 +54,13 @@ pub(super) struct Fuzz {
     /// Threads [default: all cores]. Changes how fast cases come, never which.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write the result as JSON (lockstep.fuzz/1.1).
+    /// Write the result as JSON (lockstep.fuzz/1.2) to a file, or with - to standard output; everything else then goes to
+    /// standard error.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the verdict only.
     #[arg(long, short)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArgument {
-    Invariant,
-    BatchDependent,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -77,13 +73,11 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Fuzz {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let relations = self.relations()?;
-        let mode = match self.mode {
-            ModeArgument::Invariant => Mode::Invariant,
-            ModeArgument::BatchDependent => Mode::batch_dependent(),
-        };
-        let fixture = self.model.open(mode)?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
+        let fixture = self.model.open(self.mode.clone())?;
+        match &self.json {
+            Some(path) if is_standard_output(path) => out::divert(),
+            Some(path) => check_writable(path)?,
+            None => {}
         }
         let campaign = Campaign {
             subject: &*fixture,
@@ -118,7 +112,9 @@ impl Fuzz {
         if let Some(path) = &self.json {
             let json = document(&report, verdict, &*fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
-            if let Err(error) = std::fs::write(path, text + "\n") {
+            if is_standard_output(path) {
+                out::document(&text);
+            } else if let Err(error) = std::fs::write(path, text + "\n") {
                 // What was found is not lost with the file: broken is still broken.
                 eprintln!("lockstep: {}: {error}", path.display());
                 return Ok(if verdict == Verdict::Broken { Exit::Broken } else { Exit::Usage });
@@ -191,7 +187,7 @@ impl Fuzz {
             world.model,
             world.dtype.name(),
             campaign.subject.device(),
-            if world.mode == Mode::Invariant { "invariant" } else { "batch-dependent" },
+            world.mode,
             self.seed,
             ids.join(","),
             campaign.jobs
@@ -246,7 +242,13 @@ impl Fuzz {
             };
             let command = replay_command(&path, fixture.device());
             say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
-            failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
+            let case = file.case();
+            let explanation =
+                localise::explain(fixture, relation, &case, &divergence, file.minimal);
+            say!("{explanation}");
+            let json =
+                FailureJson::stored(relation, &divergence, explanation, &file, &path, command);
+            failures.push(json);
         }
         Ok(failures)
     }
@@ -256,19 +258,21 @@ impl Fuzz {
         if let Some(failure) = &report.failure {
             let command = |path: &Path| replay_command(path, subject.device());
             let provenance = Provenance { env: subject.environment(), command: &command };
-            let stored = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER));
-            let explanation = explain::explain(subject, failure.case(), failure.reported());
-            let explanation = explanation.as_deref();
+            let explanation = localise::of_failure(subject, failure);
+            let folder = Path::new(CASES_FOLDER);
+            let stored = persist::write(failure, &explanation, subject, &provenance, folder);
             // What was found is shown whether or not it could be stored.
-            let path = match stored {
-                Ok(path) => path,
-                Err(error) => {
+            let (path, replay) = match stored {
+                Ok(path) => (path.clone(), command(&path)),
+                Err(unwritten) => {
+                    let (error, file) = *unwritten;
                     eprintln!("lockstep: the case could not be stored: {error}");
-                    PathBuf::from("(not stored)")
+                    say!("the case's text, to be saved as {}:\n{}", file.file_name(), file.line());
+                    (PathBuf::from("(not stored)"), command(Path::new(&file.file_name())))
                 }
             };
-            say!("{}", ledger::failure(failure, &command(&path), &path, explanation));
-            let json = FailureJson::new(failure, &path, command(&path));
+            say!("{}", ledger::failure(failure, &replay, &path, Some(&explanation)));
+            let json = FailureJson::new(failure, explanation, &path, replay);
             failures.retain(|stored| stored.case() != json.case());
             failures.push(json);
         }
@@ -299,6 +303,11 @@ impl Fuzz {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whether the path is a dash, as standard output is called in arguments.
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Finds out before the campaign, not after it, that the result could not be written.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use lockstep::case::CaseFile;
 use lockstep::env::Environment;
-use lockstep::harness::{explain, ledger, stored};
+use lockstep::harness::{ledger, localise, stored};
 use lockstep::relation::{Executions, Judgement, Relation, compare};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights::{self, Preset};
@@ -32,7 +32,7 @@ impl Replay {
         let fixture = open(&file, &self.device)?;
         let case = file.case();
         if self.trajectory {
-            let executions = Executions::new(&*fixture, &case, false)?;
+            let executions = Executions::new(&*fixture, &case)?;
             say!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
@@ -40,7 +40,7 @@ impl Replay {
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
-        match Executions::new(&*fixture, &case, true) {
+        match Executions::new(&*fixture, &case) {
             Err(SubjectError::Failed(why)) => {
                 say!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;
@@ -49,7 +49,7 @@ impl Replay {
             Ok(mut executions) => {
                 let mut held = false;
                 for relation in relations {
-                    match judge(&*fixture, relation, &mut executions)? {
+                    match judge(&*fixture, relation, &file, &mut executions)? {
                         Judgement::Held(_) => held = true,
                         Judgement::Broken(_) => exit = Exit::Broken,
                         Judgement::Inapplicable(_) => {}
@@ -79,7 +79,9 @@ impl Replay {
         }
         if let Some(summary) = &file.observed.summary {
             // From a file: no control characters for the terminal.
-            say!("recorded: {}", summary.escape_debug());
+            let lines: Vec<String> =
+                summary.lines().map(|line| line.escape_debug().to_string()).collect();
+            say!("recorded: {}", lines.join("\n  "));
         }
         Ok(exit)
     }
@@ -117,6 +119,7 @@ pub(super) fn open(file: &CaseFile, device: &DeviceArgument) -> Result<Box<dyn S
 fn judge(
     subject: &dyn Subject,
     relation: &Relation,
+    file: &CaseFile,
     executions: &mut Executions<'_>,
 ) -> Result<Judgement, CliError> {
     let judgement = match relation.judge(executions) {
@@ -124,20 +127,15 @@ fn judge(
         other => other?,
     };
     match &judgement {
-        Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv, {} rows of layer digests, {} log-probabilities compared",
-            relation.id,
-            compared.positions,
-            compared.kv,
-            compared.sites,
-            compared.scores
-        ),
+        Judgement::Held(compared) => say!("{} held: {compared} compared", relation.id),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);
-            if let Some(text) = explain::explain(subject, executions.case(), divergence) {
-                say!("  {text}");
-            }
+            // As the file has it, not resolved: a continuation is a role.
+            say!(
+                "{}",
+                localise::explain(subject, relation, &file.case(), divergence, file.minimal)
+            );
         }
     }
     Ok(judgement)

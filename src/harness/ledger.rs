@@ -6,11 +6,13 @@ use std::path::Path;
 use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
-use crate::relation::SPREAD_CASES_MIN;
+use crate::relation::{Compared, CountedInF64, SPREAD_CASES_MIN};
 use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
+use super::localise::Explanation;
+use super::tally::RelationTally;
 
 /// The table at the end of a campaign: relations, sentinels, acts.
 pub fn table(report: &Report) -> String {
@@ -28,17 +30,14 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests, {} log-probabilities",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {}",
             r.relation.id,
             r.cases,
             r.held,
             r.broken,
             r.inapplicable,
             r.missed.len(),
-            r.compared.positions,
-            r.compared.kv,
-            r.compared.sites,
-            r.compared.scores
+            r.compared
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");
@@ -84,6 +83,45 @@ pub fn table(report: &Report) -> String {
     out
 }
 
+/// A relation's campaign in one line: verdicts, positions compared, and in how many of the judged cases its gates and minima
+/// fired.
+pub fn line(trial: &str, r: &RelationTally) -> String {
+    let judged = r.held + r.broken;
+    let mut line = format!("{trial}: {} held of {} cases", r.held, r.cases);
+    if r.broken > 0 {
+        let _ = write!(line, ", {} broken", r.broken);
+    }
+    let Compared { positions, draws, f64: CountedInF64 { near_ties, other_tokens, .. }, .. } =
+        r.compared;
+    let counts = [
+        (positions, "positions"),
+        (draws, "draws"),
+        (near_ties, "near ties"),
+        (other_tokens, "with another greedy token than in f64"),
+    ];
+    for (count, what) in counts {
+        if count > 0 {
+            let _ = write!(line, ", {count} {what}");
+        }
+    }
+    // What is seen always is said in few words. Some minima are not counted in cases, but in draws.
+    let (always, some): (Vec<_>, Vec<_>) =
+        r.sentinels.iter().partition(|(_, count)| **count == judged && judged > 0);
+    let seen = |(name, count): &(&String, &u64)| match **count > judged {
+        true => format!("{name} {count}"),
+        false => format!("{name} {count}/{judged}"),
+    };
+    let some: Vec<String> = some.iter().map(seen).collect();
+    let always: Vec<&str> = always.iter().map(|(name, _)| name.as_str()).collect();
+    if !some.is_empty() {
+        let _ = write!(line, "; {}", some.join(", "));
+    }
+    if !always.is_empty() {
+        let _ = write!(line, "; always {}", always.join(", "));
+    }
+    line
+}
+
 fn share(fired: u64, all: u64) -> String {
     match all {
         0 => "0/0".into(),
@@ -112,14 +150,19 @@ fn wrap(items: &[String], width: usize) -> String {
 }
 
 /// A failure: the command that reproduces it first, then the claim, the difference, the minimal case.
-pub fn failure(failure: &Failure, command: &str, path: &Path, explanation: Option<&str>) -> String {
+pub fn failure(
+    failure: &Failure,
+    command: &str,
+    path: &Path,
+    explanation: Option<&Explanation>,
+) -> String {
     let mut out = String::new();
     let relation = failure.relation;
     let _ = writeln!(out, "reproduce: {command}");
     let _ = writeln!(out, "relation {}: {}", relation.id, relation.statement);
     let _ = writeln!(out, "broken by case {}: {}", failure.index, failure.reported());
-    if let Some(text) = explanation {
-        let _ = writeln!(out, "  {text}");
+    if let Some(explanation) = explanation {
+        let _ = writeln!(out, "{explanation}");
     }
     match &failure.shrunk {
         Some(shrunk) if shrunk.minimal => {
@@ -159,7 +202,7 @@ pub fn describe(case: &Case) -> String {
         "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
-        if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
+        if w.mode == Mode::Invariant { String::new() } else { format!(", mode {}", w.mode) },
         w.block_size,
         w.pool_blocks,
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),
@@ -216,7 +259,7 @@ fn short(tokens: &[u32]) -> String {
     format!("[{}{dots}] ({} tokens)", shown.join(" "), tokens.len())
 }
 
-fn intent_text(intent: &Intent) -> String {
+pub(super) fn intent_text(intent: &Intent) -> String {
     let mark = match intent.mark {
         Mark::Start => "at the start".to_owned(),
         Mark::Offer { n } => format!("at offer {n}"),
@@ -249,7 +292,7 @@ fn intent_text(intent: &Intent) -> String {
         Act::Place { nth } => format!("take free block {nth} next"),
         Act::Evict { block } => format!("evict its own block {block} from the cache"),
         Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
-        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
+        Act::Land { late } => format!("let what it launches land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

@@ -33,6 +33,7 @@ pub(super) static D1: Relation = Relation {
         Spread::Fired(Sentinel::ScoredOutput),
     ],
     focus: &[Feature::Sampled, Feature::Stops],
+    every: 1,
     applies,
     judge,
 };

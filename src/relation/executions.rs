@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::case::Case;
-use crate::record::Run;
+use crate::record::{Capture, CapturedRow, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, PlainRun, Subject, SubjectError, guard};
 use crate::workload::{SampleId, Workload};
@@ -19,8 +19,6 @@ pub struct Executions<'s> {
     case: Case,
     run: Run,
     canonical: BTreeMap<SampleId, Run>,
-    /// Whether a repetition in a fresh process is wanted too.
-    fresh_process: bool,
     /// Steps launched by all executions so far.
     forwards: u64,
     fresh_processes: u64,
@@ -28,11 +26,7 @@ pub struct Executions<'s> {
 
 impl<'s> Executions<'s> {
     /// Carries out the case.
-    pub fn new(
-        subject: &'s dyn Subject,
-        case: &Case,
-        fresh_process: bool,
-    ) -> Result<Executions<'s>, SubjectError> {
+    pub fn new(subject: &'s dyn Subject, case: &Case) -> Result<Executions<'s>, SubjectError> {
         let mut canonical = BTreeMap::new();
         let case = resolve_into(subject, case, &mut canonical)?;
         let Case { world, workload, schedule, seed } = &case;
@@ -45,7 +39,6 @@ impl<'s> Executions<'s> {
             case,
             run,
             canonical,
-            fresh_process,
             forwards,
             fresh_processes: 0,
         })
@@ -93,6 +86,21 @@ impl<'s> Executions<'s> {
         Ok((&self.run, plain))
     }
 
+    /// The case carried out again with values kept: those rows of the sample that it names.
+    pub fn with_values(&mut self, capture: &Capture) -> Result<Vec<CapturedRow>, SubjectError> {
+        let Case { world, workload, schedule, seed } = &self.case;
+        let subject = self.subject;
+        let mut run = guard::execute(subject, world, workload, schedule, *seed, Some(capture))?;
+        self.forwards += run.steps.len() as u64;
+        // What was kept must be what the relations saw.
+        if run.trajectory.hash() != self.run.trajectory.hash() {
+            let why = "an execution that keeps values has another trajectory";
+            return Err(SubjectError::Failed(why.into()));
+        }
+        let output = capture.id.and_then(|id| run.outputs.get_mut(&id));
+        Ok(output.map(|output| std::mem::take(&mut output.captured)).unwrap_or_default())
+    }
+
     /// The case carried out in another world.
     pub fn in_world(&mut self, world: &World) -> Result<Run, SubjectError> {
         let Case { workload, schedule, seed, .. } = &self.case;
@@ -109,13 +117,22 @@ impl<'s> Executions<'s> {
         Ok(run)
     }
 
-    /// Trajectory hash from a fresh process, if one is wanted and the subject can.
-    pub fn repeat_in_fresh_process(&mut self) -> Result<Option<String>, SubjectError> {
-        if !self.fresh_process || !self.capabilities.fresh_process {
-            return Ok(None);
-        }
+    /// Another workload, schedule and seed carried out in the case's world.
+    pub fn carry_out(
+        &mut self,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+    ) -> Result<Run, SubjectError> {
+        let run = guard::execute(self.subject, &self.case.world, workload, schedule, seed, None)?;
+        self.forwards += run.steps.len() as u64;
+        Ok(run)
+    }
+
+    /// Trajectory hash from a fresh process.
+    pub fn repeat_in_fresh_process(&mut self) -> Result<String, SubjectError> {
         self.fresh_processes += 1;
-        self.subject.replay_in_fresh_process(&self.case).map(Some)
+        self.subject.replay_in_fresh_process(&self.case)
     }
 
     /// Steps launched by all executions so far, in this process.

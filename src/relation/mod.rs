@@ -7,11 +7,17 @@
 pub mod compare;
 mod d1;
 pub mod executions;
+pub mod f1;
+pub mod g1;
 mod i1;
 mod i2;
 mod i3;
+mod i4;
+pub mod localise;
 mod scores;
 pub mod x1;
+
+use std::fmt;
 
 use crate::record::Sentinel;
 use crate::strategy::Feature;
@@ -19,6 +25,7 @@ use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
+pub use localise::Localisation;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +38,7 @@ pub enum Judgement {
     Broken(Box<Divergence>),
 }
 
-/// How much was compared, bit for bit.
+/// How much was compared: bit for bit, or with a pass in f64 where the relation does that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Computed positions whose logits were compared.
@@ -44,6 +51,38 @@ pub struct Compared {
     pub scores: u64,
     /// Greedy draws among several largest logits that a plain engine made too.
     pub ties: u64,
+    /// Draws whose key, position and token were compared.
+    pub draws: u64,
+    /// Pairs of samples that drew differently from equal logits at one position, each by a key of its own.
+    pub parted: u64,
+    /// Of the positions, those that were compared with a pass in f64.
+    pub f64: CountedInF64,
+}
+
+/// Positions that were compared with a pass in f64, by what is special about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedInF64 {
+    /// Each operator was compared with its equation too.
+    pub operator_rows: u64,
+    /// Attention folded two or more splits.
+    pub past_split: u64,
+    /// Earlier positions were attached, not computed.
+    pub past_hit: u64,
+    /// The two best logits are so close that rounding may swap them.
+    pub near_ties: u64,
+    /// Of these, the greedy token is another one.
+    pub other_tokens: u64,
+}
+
+impl CountedInF64 {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &CountedInF64) {
+        self.operator_rows += other.operator_rows;
+        self.past_split += other.past_split;
+        self.past_hit += other.past_hit;
+        self.near_ties += other.near_ties;
+        self.other_tokens += other.other_tokens;
+    }
 }
 
 impl Compared {
@@ -54,6 +93,30 @@ impl Compared {
         self.sites += other.sites;
         self.scores += other.scores;
         self.ties += other.ties;
+        self.f64.add(&other.f64);
+        self.draws += other.draws;
+        self.parted += other.parted;
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { positions, kv, sites, scores, draws, f64: counts, .. } = self;
+        if (*positions, *draws > 0) == (0, true) {
+            return write!(f, "{draws} draws");
+        }
+        if *counts != CountedInF64::default() {
+            let CountedInF64 { operator_rows, near_ties, other_tokens, .. } = counts;
+            return write!(
+                f,
+                "{positions} positions with f64, {operator_rows} of them operator by operator, {near_ties} near ties, {other_tokens} with another greedy token"
+            );
+        }
+        write!(
+            f,
+            "{positions} positions, {kv} kv, {sites} rows of layer digests, {scores} log-probabilities"
+        )?;
+        if *draws > 0 { write!(f, ", {draws} draws") } else { Ok(()) }
     }
 }
 
@@ -70,6 +133,13 @@ pub enum Spread {
     FreshProcess,
     /// At least [`SPREAD_MIN`] greedy draws were among several largest logits.
     Ties,
+    /// At least [`SPREAD_MIN`] positions whose attention folded splits were compared with a pass in f64. Due if the
+    /// subject's reference goes as far.
+    ExactPastSplit,
+    /// At least [`SPREAD_MIN`] positions after attached ones were compared with a pass in f64.
+    ExactPastHit,
+    /// At least [`SPREAD_MIN`] pairs of samples drew differently from equal logits, each by a key of its own.
+    Parted,
 }
 
 /// Cases from which on the spread minima are due.
@@ -100,6 +170,9 @@ pub struct Relation {
     pub spreads: &'static [Spread],
     /// Features that a campaign about this relation turns up.
     pub focus: &'static [Feature],
+    /// It is asked of every so many-th case of a campaign that asks more than one relation: what costs a whole execution, or a
+    /// process, is asked more rarely.
+    pub every: u64,
     /// Whether a subject can be judged by it; otherwise why not.
     pub applies: fn(&Capabilities) -> Result<(), &'static str>,
     /// Looks at the executions of a case in which a gate fired.
@@ -120,9 +193,23 @@ impl Relation {
     }
 }
 
+/// Whether the subject reports logits, and has and counts what is a relation's only gate.
+fn counts(
+    capabilities: &Capabilities,
+    gate: Sentinel,
+    missing: &'static str,
+) -> Result<(), &'static str> {
+    if !capabilities.logits {
+        return Err("the subject reports no logits");
+    }
+    if capabilities.sentinels.contains(&gate) { Ok(()) } else { Err(missing) }
+}
+
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 15] = [
+pub static RELATIONS: [&Relation; 22] = [
     &i1::I1,
+    &i1::SIBLINGS,
+    &i1::ORDER,
     &i2::CHUNK,
     &i2::PREEMPT,
     &i2::PREFIX,
@@ -135,9 +222,19 @@ pub static RELATIONS: [&Relation; 15] = [
     &i2::BUCKET,
     &i2::LAND,
     &i2::POISON,
+    &i2::PATH,
+    &i2::RESTORE,
     &i3::I3,
+    &i3::PROCESS,
+    &i4::I4,
     &d1::D1,
+    &f1::F1,
 ];
+
+/// The relation with exactly this identity.
+pub fn by_id(id: &str) -> Option<&'static Relation> {
+    RELATIONS.iter().copied().find(|r| r.id == id)
+}
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
@@ -154,10 +251,12 @@ mod tests {
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
-        assert_eq!(named("I2").len(), 12);
+        assert_eq!(named("I2").len(), 14);
         assert_eq!(named("I2.chunk").len(), 1);
-        assert_eq!(named("i1").len(), 1);
-        assert_eq!(named("i2").len(), 12);
+        assert_eq!(named("i1").len(), 3);
+        assert_eq!(named("i2").len(), 14);
+        assert_eq!(by_id("I1").map(|r| r.path), Some("i1::cohabitants"));
+        assert!(by_id("I2").is_none());
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

@@ -242,6 +242,10 @@ impl Course<'_, '_> {
             }
             self.hold();
             self.offers += 1;
+            if swapped && self.draw.percent(self.level(Feature::Land) / 2) {
+                let late = self.draw.between(1, 3) as u32;
+                self.push(Mark::Offer { n: self.offers }, Act::Land { late });
+            }
             if self.doomed && self.draw.percent(50) {
                 self.push(Mark::Offer { n: self.offers }, Act::Abort);
                 break;

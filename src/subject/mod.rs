@@ -5,17 +5,22 @@
 //! "inapplicable", never "held".
 
 pub mod guard;
+mod one_bit;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::case::Case;
 use crate::env::Environment;
 use crate::lifecycle::{EVENTS, Event};
 use crate::record::{Capture, Output, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
+use crate::weights::Model;
 use crate::workload::{Request, Workload};
 use crate::world::World;
+
+pub use one_bit::OneBit;
 
 /// What a subject can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,10 +35,16 @@ pub struct Capabilities {
     pub sites: bool,
     /// Whether there is a plain engine of its model to compare it with: one request, no scheduler.
     pub plain: bool,
+    /// Whether a pass in f64 can be made of its weights: [`Subject::weights`].
+    pub exact: Option<Exact>,
     /// Whether exact ties of the largest logits are to be expected, so that a minimum of them is due.
     pub ties: bool,
     /// Whether it reports the log-probabilities that requests ask for.
     pub logprobs: bool,
+    /// Whether it reports its draws, with keys that are derived as docs/contract.md section 11 says.
+    pub draws: bool,
+    /// Whether it reports what it holds when every request has left.
+    pub ledger: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
@@ -44,8 +55,17 @@ pub struct Capabilities {
     pub events: BTreeSet<Event>,
 }
 
+/// What a pass in f64 can be made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Digest of configuration and weights.
+    pub digest: String,
+    /// Positions a case that such a pass can afford.
+    pub positions: u32,
+}
+
 impl Capabilities {
-    /// Everything.
+    /// Everything but weights.
     pub fn all() -> Capabilities {
         Capabilities {
             acts: ActKind::ALL.into_iter().collect(),
@@ -53,8 +73,11 @@ impl Capabilities {
             kv: true,
             sites: true,
             plain: true,
+            exact: None,
             ties: true,
             logprobs: true,
+            draws: true,
+            ledger: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),
@@ -128,20 +151,25 @@ pub trait Subject: Sync {
     fn default_world(&self) -> World;
     /// Carries out `schedule` on a fresh instance. The result is a function of the arguments alone.
     ///
-    /// `capture` asks for the full logits of one position, besides the digests.
+    /// `capture` asks for values besides the digests, in [`Output::captured`]. A subject that has none leaves them out.
     fn execute(
         &self,
         world: &World,
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError>;
     /// What a plain engine of the same model makes of the first sample of a request alone: no scheduler, no blocks, no
     /// batch, code of its own around the operators. Called only if [`Capabilities::plain`] says so.
     fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
         let _ = (request, seed);
         Err(SubjectError::Unavailable("no plain engine".into()))
+    }
+    /// The weights, on the host, as they are after their rounding to 16 bits. Called only if [`Capabilities::exact`] says
+    /// so; an engine of another architecture than [`Model`] has none.
+    fn weights(&self) -> Result<Arc<Model>, SubjectError> {
+        Err(SubjectError::Unavailable("no weights on the host".into()))
     }
     /// Carries out the case in a fresh process and returns the trajectory hash. Called only if
     /// [`Capabilities::fresh_process`] says so.

@@ -22,6 +22,7 @@ pub(in crate::relation) static FORK: Relation = Relation {
         Spread::Fired(Sentinel::CopyLandedLate),
     ],
     focus: &[Feature::Samples, Feature::Land],
+    every: 1,
     applies: |c| can_with_kv(c, ActKind::Fork, "the subject can't fork"),
     judge: |executions| {
         // Whom they forked from is as much in danger as they are.

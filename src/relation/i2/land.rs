@@ -21,6 +21,7 @@ pub(in crate::relation) static LAND: Relation = Relation {
         Spread::Rare(Sentinel::CopyLandedAfterLeaving),
     ],
     focus: &[Feature::Land, Feature::Preempt, Feature::Swap],
+    every: 1,
     applies: |c| can(c, ActKind::Land, "the subject can't let a chunk land late"),
     judge: |executions| {
         // What lands late may land in blocks of anybody.

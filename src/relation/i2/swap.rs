@@ -24,6 +24,7 @@ pub(in crate::relation) static SWAP: Relation = Relation {
         Spread::Rare(Sentinel::SwapNoRoom),
     ],
     focus: &[Feature::Swap, Feature::Cut, Feature::Land],
+    every: 1,
     applies: |c| can_with_kv(c, ActKind::Swap, "the subject can't swap"),
     judge: |executions| {
         let back = read_at(executions, KvMoment::SwappedIn);
