@@ -133,8 +133,8 @@ pub enum Act {
         extra: u32,
     },
     /// At a `Computed`: what is launched next for the request lands only this many boundaries later: a chunk, with the copy
-    /// of a shared block that it writes to; a swap to host memory; or one back from there, in the residency that it
-    /// begins. Until then the request is in no other step and is not swapped in; for marks, its tokens count as computed.
+    /// of a shared block that it writes to, or a swap to host memory. At an `Offer`: so does a swap back from there. Until
+    /// then the request is in no other step and is not swapped in; for marks, its tokens count as computed.
     Land {
         /// Boundaries.
         late: u32,

@@ -6,7 +6,7 @@
 //! was read. What comes too late for its request is carried out all the same, and dropped.
 
 use crate::record::{KvMoment, Sentinel};
-use crate::schedule::Act;
+use crate::schedule::{Act, Mark};
 
 use super::blocks::BlockId;
 use super::deeds::{Deed, KvRead};
@@ -97,7 +97,7 @@ impl Scheduler {
         (blocks, positions)
     }
 
-    /// Takes the intent that what sequence `i` launches now lands late.
+    /// Takes the intent that the chunk, or the swap to host memory, that sequence `i` launches now lands late.
     pub(super) fn landing_due(&mut self, i: usize) -> Option<Taken> {
         let sequence = &self.sequences[i];
         let (id, residency, computed) = (sequence.id, sequence.residency, sequence.computed);
@@ -105,9 +105,17 @@ impl Scheduler {
         self.deviations.take(id, due, |act| matches!(act, Act::Land { .. }))
     }
 
-    /// The same, of a launch that surely takes place: by how many boundaries it is late.
-    pub(super) fn lateness(&mut self, i: usize) -> u64 {
-        self.landing_due(i).map_or(0, |taken| {
+    /// Takes the intent that what comes back at the present offer of sequence `i` lands late.
+    pub(super) fn return_due(&mut self, i: usize) -> Option<Taken> {
+        let sequence = &self.sequences[i];
+        let (id, n) = (sequence.id, sequence.offers);
+        let due = |mark| mark == Mark::Offer { n };
+        self.deviations.take(id, due, |act| matches!(act, Act::Land { .. }))
+    }
+
+    /// Settles an intent about a launch that takes place now. Returns by how many boundaries that is late.
+    pub(super) fn lateness(&mut self, taken: Option<Taken>) -> u64 {
+        taken.map_or(0, |taken| {
             let late = taken.act.delay();
             self.deviations.settle(taken, late > 0);
             late

@@ -89,7 +89,8 @@ impl Scheduler {
             return Err(Inert::NoSwapRoom);
         };
         // Behind a chunk in flight it waits for nothing: it takes what stands.
-        let late = if self.is_in_flight(i) { 0 } else { self.lateness(i) };
+        let landing = if self.is_in_flight(i) { None } else { self.landing_due(i) };
+        let late = self.lateness(landing);
         self.sentinels.hit(Sentinel::SwapOut);
         let sequence = &self.sequences[i];
         if sequence.in_prefill() {
@@ -136,7 +137,8 @@ impl Scheduler {
         sequence.state = State::Running;
         sequence.step_at = self.boundary;
         self.note(i, Event::SwapIn);
-        let late = self.lateness(i);
+        let landing = self.return_due(i);
+        let late = self.lateness(landing);
         if late > 0 {
             return self.take_off(i, Cargo::SwapIn { slots }, late);
         }

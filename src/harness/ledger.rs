@@ -292,7 +292,7 @@ pub(super) fn intent_text(intent: &Intent) -> String {
         Act::Place { nth } => format!("take free block {nth} next"),
         Act::Evict { block } => format!("evict its own block {block} from the cache"),
         Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
-        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
+        Act::Land { late } => format!("let what it launches land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

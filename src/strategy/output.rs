@@ -22,7 +22,7 @@ pub(super) fn draw(draw: &mut Draw<'_>, space: &Space, swarm: &Swarm, plan: &mut
         request.stop_token_ids.dedup();
     }
     if let Some(text) = &space.text
-        && draw.percent(swarm.level(Feature::Stops))
+        && draw.percent(swarm.level(Feature::Stops) / 2)
     {
         request.stop = match text {
             Text::Bytes => bytes(draw, request),
@@ -46,7 +46,7 @@ fn bytes(draw: &mut Draw<'_>, request: &mut Request) -> Vec<String> {
     seen.retain(|token| *token < 128);
     seen.sort_unstable();
     seen.dedup();
-    if seen.is_empty() || draw.percent(35) {
+    if seen.is_empty() || draw.percent(20) {
         return (0..draw.between(1, 16)).map(|_| ascii(&[draw.below(128) as u32])).collect();
     }
     request.sampling.repetition_penalty = REPEATING;

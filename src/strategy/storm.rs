@@ -272,6 +272,9 @@ impl<'a, 'r> Gust<'a, 'r> {
                     }
                     return self.chunk(|act| of(first_chunk(s.residency + 1), act));
                 }
+                if !looks && !self.lacks[LAND] && self.draw.percent(self.lands / 2) {
+                    return self.intents.push(of(offer, Act::Land { late: 1 }));
+                }
                 if !self.acts_on(false) {
                     return;
                 }

@@ -172,6 +172,9 @@ impl Root {
                 let refuse = offer(Act::Hit { at_most: 0 });
                 kinds.push(vec![(Kind::Hold, offer(Act::Hold { steps: 1 }))]);
                 kinds.push(vec![(Kind::Abort, offer(Act::Abort))]);
+                if s.state == State::Swapped {
+                    kinds.push(vec![(Kind::Land, offer(Act::Land { late: 1 }))]);
+                }
                 if s.state != State::Swapped {
                     kinds.push(vec![(Kind::Refuse, refuse)]);
                     kinds.push(vec![(Kind::Evict, evict(1))]);

@@ -56,12 +56,6 @@ fn witnesses() -> Vec<Witness> {
     // Sample 1 is forked from sample 0 in the boundary in which that one comes back: its next write copies.
     let comes_back =
         |away, held| vec![at(0, 1, 0, swap(away)), offer(1, 1, hold(held)), offer(1, 2, Act::Fork)];
-    // The first of two intents to land late is the swap's, which lands a boundary later: sample 1 waits for it.
-    let comes_back_late = || {
-        let mut intents = comes_back(1, 4);
-        intents.push(at(0, 2, 0, Act::Land { late: 1 }));
-        intents
-    };
     // The chunk of sample 0 after its copy is in flight when something happens to it.
     let then = |mut intents: Vec<Intent>, late: Intent, last: Intent| {
         intents.extend([late, last]);
@@ -81,19 +75,19 @@ fn witnesses() -> Vec<Witness> {
             shows: [SwapIn, CowCopy, PreemptRecompute],
             sizes: [5, 3, 3],
             requests: vec![kin(4, 2, 2)],
-            intents: then(comes_back_late(), at(0, 2, 0, LATE), at(0, 2, 5, RECOMPUTE)),
+            intents: then(comes_back(1, 2), at(0, 2, 0, LATE), at(0, 2, 5, RECOMPUTE)),
         },
         Witness {
             shows: [SwapIn, CowCopy, PreemptSwap],
             sizes: [5, 3, 3],
             requests: vec![kin(4, 2, 2)],
-            intents: then(comes_back_late(), at(0, 2, 0, LATE), at(0, 2, 5, swap(0))),
+            intents: then(comes_back(1, 2), at(0, 2, 0, LATE), at(0, 2, 5, swap(0))),
         },
         Witness {
             shows: [SwapIn, CowCopy, Abort],
             sizes: [5, 3, 3],
             requests: vec![kin(4, 2, 2)],
-            intents: then(comes_back_late(), at(0, 2, 0, LATE), at(0, 2, 5, Act::Abort)),
+            intents: then(comes_back(1, 2), at(0, 2, 0, LATE), at(0, 2, 5, Act::Abort)),
         },
         // Sample 1 comes back in the middle of its prefill, which sample 0's cached blocks are evicted for.
         Witness {

@@ -91,7 +91,7 @@ fn a_late_swap_back_is_waited_for_or_dropped() {
     let requests = [request(1, 0..9, 4), request(2, 20..27, 6)];
     let base = [
         (1, computed(1, 10), SWAP),
-        (1, computed(2, 0), Act::Land { late: 3 }),
+        (1, Mark::Offer { n: 2 }, Act::Land { late: 3 }),
         (2, computed(1, 9), SWAP),
     ];
     let act = |act| vec![(1, computed(2, 10), act)];
@@ -135,6 +135,7 @@ fn copies_and_swaps_that_land_late_in_the_smallest_pool_finish() {
             for residency in 1..=5 {
                 let offer = Mark::Offer { n: residency };
                 intents.push((uid, sample, offer, Act::Fork));
+                intents.push((uid, sample, offer, Act::Land { late: residency % 3 }));
                 let kind = if residency % 2 == 1 { SWAP } else { PREEMPT };
                 intents.push((uid, sample, computed(residency, 5 + residency), kind));
                 // What is in flight is swapped at once, so that there is nothing before a late swap.

@@ -26,7 +26,7 @@ impl Forecast {
     }
 
     /// The same at the present offer.
-    fn offered(&mut self, i: usize, wanted: fn(Act) -> bool) -> Option<(usize, Act)> {
+    pub(super) fn offered(&mut self, i: usize, wanted: fn(Act) -> bool) -> Option<(usize, Act)> {
         let intents = &self.intents;
         let s = &mut self.sequences[i];
         let n = s.offers;
@@ -92,7 +92,8 @@ impl Forecast {
             return false;
         }
         self.swap_free -= held;
-        let late = if self.is_in_flight(i) { 0 } else { self.lateness(i) };
+        let landing = if self.is_in_flight(i) { None } else { self.landing_due(i) };
+        let late = self.lateness(landing);
         let mut offer_at = offer_at;
         if late > 0 {
             self.take_off(i, Cargo::SwapOut, late);
@@ -131,7 +132,8 @@ impl Forecast {
             let computed = self.sequences[i].computed;
             self.log.push((i, Deed::SwapIn));
             self.reside(i, blocks, computed, 0);
-            match self.lateness(i) {
+            let landing = self.return_due(i);
+            match self.lateness(landing) {
                 0 => self.swap_free += slots,
                 late => self.take_off(i, Cargo::SwapIn { slots }, late),
             }

@@ -34,9 +34,15 @@ impl Forecast {
         Some((k, act.delay()))
     }
 
-    /// The same, of a launch that surely takes place: by how many boundaries it is late.
-    pub(super) fn lateness(&mut self, i: usize) -> u64 {
-        self.landing_due(i).map_or(0, |(k, late)| {
+    /// The same of what comes back at the present offer.
+    pub(super) fn return_due(&mut self, i: usize) -> Option<(usize, u64)> {
+        let (k, act) = self.offered(i, |act| matches!(act, Act::Land { .. }))?;
+        Some((k, act.delay()))
+    }
+
+    /// Notes an intent about a launch that takes place now: by how many boundaries that is late.
+    pub(super) fn lateness(&mut self, landing: Option<(usize, u64)>) -> u64 {
+        landing.map_or(0, |(k, late)| {
             self.fired[k] = late > 0;
             late
         })
