@@ -134,7 +134,7 @@ impl Fuzz {
             if found.is_empty() {
                 let all: Vec<&str> = RELATIONS.iter().map(|r| r.id).collect();
                 return Err(CliError::usage(format!(
-                    "unknown relation {name:?}, expected I2 or one of {}",
+                    "unknown relation {name:?}, expected a family (I1, I2, I3) or one of {} (G1, X1 and C0 are tests: cargo test)",
                     all.join(", ")
                 )));
             }

@@ -6,12 +6,12 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::case::Case;
-use crate::record::Run;
+use crate::record::{Draw, Run};
 use crate::relation::localise::{Side, between};
 use crate::relation::{Divergence, Localisation, Observable, Relation, resolve};
-use crate::schedule::Schedule;
+use crate::schedule::{Intent, Schedule};
 use crate::subject::{Subject, guard};
-use crate::workload::{Prompt, SampleId};
+use crate::workload::{Prompt, Request, SampleId};
 
 use super::campaign::Failure;
 use super::ledger::intent_text;
@@ -78,11 +78,13 @@ pub fn explain(
     let run = guard::execute(subject, world, workload, schedule, *seed, None).ok();
     let needs = needs(case, divergence.place.id, run.as_ref(), minimal);
     let (localisation, note) = match divergence.observable {
-        Observable::Crash
-        | Observable::Coverage
-        | Observable::Writers
-        | Observable::Draws
-        | Observable::Held => (None, None),
+        Observable::Crash | Observable::Coverage | Observable::Writers | Observable::Held => {
+            (None, None)
+        }
+        Observable::Draws => {
+            let id = divergence.place.id;
+            (None, id.and_then(|id| draws(subject, &resolved, id, run.as_ref())))
+        }
         // It names the operator itself; a canonical execution has the same fault.
         Observable::Fidelity => (None, None),
         Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
@@ -99,7 +101,15 @@ pub fn explain(
                     relation.id
                 ),
             });
-            (localisation, note)
+            let drawn = match (observable, divergence.place.id) {
+                (Observable::Tokens, Some(id))
+                    if localisation.as_ref().is_none_or(|l| l.operator.is_none()) =>
+                {
+                    draws(subject, &resolved, id, run.as_ref())
+                }
+                _ => None,
+            };
+            (localisation, drawn.or(note))
         }
     };
     Explanation { localisation, note, needs }
@@ -142,17 +152,47 @@ fn needs(case: &Case, id: Option<SampleId>, run: Option<&Run>, minimal: bool) ->
                 if own.is_some_and(|own| of(&own.prompt) == Some(other.uid)) {
                     roles.push("continued by it");
                 }
-                let namespaces = own.map(|own| own.namespace) == Some(request.namespace);
-                if case.world.prefix_cache && namespaces {
-                    roles.push("same namespace of the cache");
+                if case.world.prefix_cache
+                    && own.is_some_and(|own| share_a_block(case, own, request))
+                {
+                    roles.push("its first block is the same, in the same namespace of the cache");
                 }
                 neighbours.push(Neighbour { request: other.uid, sample: other.sample, roles });
             }
         }
     }
-    let intents = case.schedule.intents.iter();
+    let exists = |i: &&Intent| {
+        let request = case.workload.get(i.uid);
+        request.is_some_and(|r| r.sample_ids().any(|id| id.sample == i.sample))
+    };
+    let intents = case.schedule.intents.iter().filter(exists);
     let events = intents.map(|i| NeededEvent { request: i.uid, event: intent_text(i) });
     Needs { minimal, neighbours, events: events.collect() }
+}
+
+/// Whether a prefix cache can serve one of them what the other one computed.
+fn share_a_block(case: &Case, a: &Request, b: &Request) -> bool {
+    let block = case.world.block_size as usize;
+    let first = |request: &Request| request.prompt.own_tokens().get(..block).map(<[u32]>::to_vec);
+    a.namespace == b.namespace && first(a).is_some() && first(a) == first(b)
+}
+
+/// How the first draw that differs was made, if the sampler's key or the place in its step is what differs.
+fn draws(subject: &dyn Subject, case: &Case, id: SampleId, run: Option<&Run>) -> Option<String> {
+    let Case { world, seed, .. } = case;
+    let (alone, empty) = (case.workload.alone(id), Schedule::default());
+    let canonical = guard::execute(subject, world, &alone, &empty, *seed, None).ok()?;
+    let pairs = run?.outputs.get(&id)?.draws.iter().zip(&canonical.outputs.get(&id)?.draws);
+    let (a, b) = pairs.into_iter().find(|(a, b)| (a.token, a.key) != (b.token, b.key))?;
+    let key = |draw: &Draw| draw.key.map_or("none".into(), |[a, b]| format!("{a:08x} {b:08x}"));
+    let keys = match a.key == b.key {
+        true => format!("the key {} is the same", key(a)),
+        false => format!("its key {} is not the canonical {}", key(a), key(b)),
+    };
+    Some(format!(
+        "operator: sampler, at position {}: token {} at place {} of its step, canonical {} at place {}; {keys}",
+        a.position, a.token, a.place, b.token, b.place
+    ))
 }
 
 impl fmt::Display for Explanation {

@@ -448,11 +448,12 @@ fn compare_tokens(
     let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
     if got.tokens != expected {
         let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
-        let detail = format!(
-            "generated token {common} is {:?}, canonical {:?}",
-            got.tokens.get(common),
-            canonical.tokens.get(common)
-        );
+        let token = |output: &Output| match output.tokens.get(common) {
+            Some(token) => token.to_string(),
+            None => "missing".to_owned(),
+        };
+        let (found, due) = (token(got), token(canonical));
+        let detail = format!("generated token {common} is {found}, canonical {due}");
         differences.insert(Observable::Tokens, (place(None), detail));
     } else if !is_text(got, canonical, aborted) {
         let text = |output: &Output| String::from_utf8_lossy(&output.text).into_owned();

@@ -56,7 +56,10 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     let mut total = Compared::default();
     for &id in &ids {
         let (run, canonical) = executions.with_canonical(id)?;
-        let Some(alone) = canonical.outputs.get(&id) else { continue };
+        let Some(alone) = canonical.outputs.get(&id) else {
+            let detail = "its canonical execution reported no output".to_owned();
+            return Ok(Judgement::Broken(broken(Observable::Coverage, id, None, detail)));
+        };
         let lone = keys_as_stated(workload, seed, canonical);
         match lone.map_or_else(|| equal(id, &run.outputs[&id], alone, "alone"), Err) {
             Ok(draws) => total.draws += draws,
@@ -65,7 +68,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     }
     if total.draws == 0 {
         // Another relation's business: a draw from other logits may differ.
-        return Ok(Judgement::Inapplicable("no draw was made from equal logits"));
+        return Ok(Judgement::Inapplicable("no random draw was made from equal logits"));
     }
     let other_seed = seed.wrapping_add(1);
     let other = executions.carry_out(workload, &case.schedule, other_seed)?;
@@ -77,9 +80,9 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             continue;
         };
         if request.seed.is_some() || request.sampling.is_greedy() {
-            match equal(id, &executions.run().outputs[&id], there, "under another run seed") {
-                Ok(draws) => total.draws += draws,
-                Err(divergence) => return Ok(Judgement::Broken(divergence)),
+            let here = &executions.run().outputs[&id];
+            if let Err(divergence) = equal(id, here, there, "under another run seed") {
+                return Ok(Judgement::Broken(divergence));
             }
         }
     }
@@ -157,14 +160,15 @@ fn equal(
     let mut draws = 0;
     for (a, b) in got.draws.iter().zip(&expected.draws) {
         let from = a.position.saturating_sub(1);
-        if logits[0].get(&from) != logits[1].get(&from) {
+        if logits[0].get(&from).is_none_or(|digest| logits[1].get(&from) != Some(digest)) {
             return Ok(draws);
         }
         if (a.position, a.token, a.key) != (b.position, b.token, b.key) {
             let detail = format!("{}, {expected_is} {}", drawn(a), drawn(b));
             return Err(broken(Observable::Draws, id, Some(a.position), detail));
         }
-        draws += 1;
+        // A greedy one has no random number.
+        draws += u64::from(a.key.is_some());
     }
     let aborted = [got, expected].iter().any(|o| o.finish == Some(Finish::Aborted));
     if got.draws.len() != expected.draws.len() && !aborted {

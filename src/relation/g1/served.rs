@@ -78,7 +78,7 @@ fn schedule(prompts: &[Prompt]) -> Vec<Intent> {
             add(Mark::Start, Act::Arrive { steps });
         }
         let computed = |tokens| Mark::Computed { residency: 1, tokens };
-        // Two cuts, neither at a round place.
+        // Two cuts, inside of blocks for most lengths.
         let cut = length / 3 + 1;
         if index % 3 != 0 && length > 2 {
             add(computed(0), Act::Cut { tokens: cut });

@@ -263,7 +263,9 @@ fn cause(a: &CapturedSite, b: &CapturedSite) -> Cause {
     if launches.is_some_and(|(a, b)| a.order != b.order) {
         return Cause::Order;
     }
-    if !a.parts.is_empty() && a.parts.len() == b.parts.len() {
+    // Without a launch the orders are not known, and without a difference there is nothing to explain.
+    let explicable = launches.is_some() && Elements::between(&a.values, &b.values).is_some();
+    if explicable && !a.parts.is_empty() && a.parts.len() == b.parts.len() {
         let of = a.parts.len();
         let parts = a.parts.iter().zip(&b.parts).enumerate();
         let mut differing =
@@ -351,7 +353,7 @@ mod tests {
 
     fn kept(order: Order, variant: &'static str, parts: &[&[f32]]) -> CapturedSite {
         CapturedSite {
-            values: vec![0.0],
+            values: vec![1.0],
             launch: Some(LaunchNote { order, variant, ..LaunchNote::default() }),
             parts: parts.iter().map(|part| part.to_vec()).collect(),
         }
@@ -359,7 +361,10 @@ mod tests {
 
     #[test]
     fn the_order_is_named_before_the_parts_and_the_parts_before_the_variant() {
-        let a = kept(Order::Split(32), "walked", &[&[1.0], &[2.0]]);
+        let a = CapturedSite {
+            values: vec![0.0],
+            ..kept(Order::Split(32), "walked", &[&[1.0], &[2.0]])
+        };
         assert_eq!(cause(&a, &kept(Order::Split(16), "walked", &[&[1.0]])), Cause::Order);
         let moved = kept(Order::Split(32), "parallel", &[&[1.0], &[2.5]]);
         assert!(matches!(cause(&a, &moved), Cause::Part { split: 1, of: 2, .. }));
@@ -367,5 +372,9 @@ mod tests {
         assert_eq!(cause(&a, &equal), Cause::Fold { of: 2 });
         assert_eq!(cause(&a, &kept(Order::Split(32), "parallel", &[])), Cause::Variant);
         assert_eq!(cause(&a, &kept(Order::Split(32), "walked", &[])), Cause::Unknown);
+        // What did not differ when it was read has no cause, nor has what nobody knows the launch of.
+        assert_eq!(cause(&equal, &equal), Cause::Unknown);
+        let unknown = CapturedSite { launch: None, ..equal };
+        assert_eq!(cause(&a, &unknown), Cause::Unknown);
     }
 }
