@@ -227,7 +227,7 @@ where
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let (model, audits) = (&self.model, self.audits);
         let run = engine::execute_with(model, world, workload, schedule, seed, capture, audits);

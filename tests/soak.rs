@@ -147,7 +147,7 @@ impl Subject for Leaky {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         // Else the optimiser leaves out what nobody reads.
         std::mem::forget(std::hint::black_box(vec![1u8; LOST]));

@@ -107,6 +107,8 @@ impl Subject for Toy {
             plain: false,
             ties: false,
             logprobs: false,
+            draws: false,
+            ledger: false,
             trajectory: true,
             fresh_process: false,
             sentinels,
@@ -141,7 +143,7 @@ impl Subject for Toy {
         workload: &Workload,
         schedule: &Schedule,
         _seed: u64,
-        _capture: Option<Capture>,
+        _capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let execution = self.executions.fetch_add(1, Ordering::Relaxed);
         let mut run = Run::default();

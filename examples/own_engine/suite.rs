@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libtest_mimic::Arguments;
 use lockstep::harness::Suite;
-use lockstep::relation::named;
+use lockstep::relation::by_id;
 use lockstep::strategy::Space;
 use lockstep::subject::Subject;
 
@@ -23,9 +23,12 @@ pub(crate) fn run(arguments: &Arguments, fault: Fault, regressions: PathBuf) -> 
             return ExitCode::from(2);
         }
     };
-    for relation in ["I1", "I2.chunk", "I3"].into_iter().flat_map(named) {
-        let space = Space::new(subject.edges(), subject.default_world());
-        trials.push(suite.search(&subject, "toy", relation, space, suite.cases));
+    let space = || Space::new(subject.edges(), subject.default_world());
+    for relation in ["I1", "I2.chunk", "I3"].into_iter().filter_map(by_id) {
+        trials.push(suite.search(&subject, "toy", relation, space(), suite.cases));
     }
+    // Whether anything would be found: one bit flipped in company must be.
+    let i1 = by_id("I1").expect("it is one of them");
+    trials.push(suite.one_bit(&subject, "toy", i1, space(), suite.cases));
     suite.run(arguments, subject.device(), trials)
 }

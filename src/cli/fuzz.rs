@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
 use lockstep::harness::persist::{self, Provenance};
@@ -32,10 +32,11 @@ const CASES_DEFAULT_LOADED: u64 = 4;
 pub(super) struct Fuzz {
     #[command(flatten)]
     model: ModelArguments,
-    /// The engine under test, or the positive control, which I1 and I2 must find broken (it repeats itself, so I3 holds).
-    #[arg(long, value_enum, default_value = "invariant")]
-    mode: ModeArgument,
-    /// Relations to judge, separated by commas: I1, I2 or a part of it (I2.chunk), I3, D1. All by default.
+    /// The engine under test (invariant), or the positive control, which I1 and I2 must find broken (it repeats itself, so I3
+    /// holds): batch-dependent, or batch-dependent:OPERATORS with some of gemm, attention, norm, gemm_tile, sampler.
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Invariant)]
+    mode: Mode,
+    /// Relations to judge, separated by commas: a family (I1, I2, I3), or one (I2.chunk, I4, D1). All by default.
     #[arg(long, value_delimiter = ',')]
     relations: Vec<String>,
     /// File of real prompts, separated by lines of `---`. Loaded models default to the committed ones.
@@ -61,12 +62,6 @@ pub(super) struct Fuzz {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArgument {
-    Invariant,
-    BatchDependent,
-}
-
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 31_536_000.0 => Ok(s),
@@ -77,11 +72,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Fuzz {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let relations = self.relations()?;
-        let mode = match self.mode {
-            ModeArgument::Invariant => Mode::Invariant,
-            ModeArgument::BatchDependent => Mode::batch_dependent(),
-        };
-        let fixture = self.model.open(mode)?;
+        let fixture = self.model.open(self.mode.clone())?;
         if let Some(path) = &self.json {
             check_writable(path)?;
         }
@@ -186,7 +177,7 @@ impl Fuzz {
             world.model,
             world.dtype.name(),
             campaign.subject.device(),
-            if world.mode == Mode::Invariant { "invariant" } else { "batch-dependent" },
+            world.mode,
             self.seed,
             ids.join(","),
             campaign.jobs

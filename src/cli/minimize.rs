@@ -43,9 +43,9 @@ impl Minimize {
         })
         .map_err(|e| CliError::usage(format!("{}: {e}", folder.display())))?;
         for relation in relations {
-            let Some(divergence) = failure_of(&*fixture, relation, &case, true)? else { continue };
+            let Some(divergence) = failure_of(&*fixture, relation, &case)? else { continue };
             for _ in 0..2 {
-                if failure_of(&*fixture, relation, &case, true)?.is_none() {
+                if failure_of(&*fixture, relation, &case)?.is_none() {
                     let line = format!("{} fails only sometimes: {divergence}", relation.id);
                     return Err(CliError { exit: Exit::Broken, line });
                 }

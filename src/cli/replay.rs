@@ -32,7 +32,7 @@ impl Replay {
         let fixture = open(&file, &self.device)?;
         let case = file.case();
         if self.trajectory {
-            let executions = Executions::new(&*fixture, &case, false)?;
+            let executions = Executions::new(&*fixture, &case)?;
             say!("{}", executions.run().trajectory.hash());
             return Ok(Exit::Held);
         }
@@ -40,7 +40,7 @@ impl Replay {
         print_environments(&file.env, &fixture.environment());
 
         let mut exit = Exit::Held;
-        match Executions::new(&*fixture, &case, true) {
+        match Executions::new(&*fixture, &case) {
             Err(SubjectError::Failed(why)) => {
                 say!("broken: {}", compare::crash(why));
                 exit = Exit::Broken;
@@ -124,14 +124,7 @@ fn judge(
         other => other?,
     };
     match &judgement {
-        Judgement::Held(compared) => say!(
-            "{} held: {} positions, {} kv, {} rows of layer digests, {} log-probabilities compared",
-            relation.id,
-            compared.positions,
-            compared.kv,
-            compared.sites,
-            compared.scores
-        ),
+        Judgement::Held(compared) => say!("{} held: {compared} compared", relation.id),
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);

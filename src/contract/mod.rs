@@ -17,6 +17,8 @@ pub mod tree;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
 
 pub use dtype::Dtype;
 pub use simd::SimdPath;
@@ -101,11 +103,32 @@ pub enum Operator {
     Attention,
     /// The norm's lane count follows the number of rows.
     Norm,
+    /// The granule of the cuts of K follows the number of rows, their number does not.
+    GemmTile,
+    /// The key of a draw follows the sequence's place in the step.
+    Sampler,
 }
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 3] = [Operator::Gemm, Operator::Attention, Operator::Norm];
+    pub const ALL: [Operator; 5] = [
+        Operator::Gemm,
+        Operator::Attention,
+        Operator::Norm,
+        Operator::GemmTile,
+        Operator::Sampler,
+    ];
+
+    /// Name in case files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operator::Gemm => "gemm",
+            Operator::Attention => "attention",
+            Operator::Norm => "norm",
+            Operator::GemmTile => "gemm_tile",
+            Operator::Sampler => "sampler",
+        }
+    }
 }
 
 /// Whether launches that change bits may follow the batch.
@@ -128,9 +151,51 @@ impl Mode {
         Mode::BatchDependent { operators: Operator::ALL.into_iter().collect() }
     }
 
+    /// One operator follows the batch.
+    pub fn ablation(operator: Operator) -> Mode {
+        Mode::BatchDependent { operators: BTreeSet::from([operator]) }
+    }
+
     /// Whether `operator` follows the batch.
     pub fn spoils(&self, operator: Operator) -> bool {
         matches!(self, Mode::BatchDependent { operators } if operators.contains(&operator))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Invariant => f.write_str("invariant"),
+            mode if *mode == Mode::batch_dependent() => f.write_str("batch-dependent"),
+            Mode::BatchDependent { operators } => {
+                let names: Vec<&str> = operators.iter().map(|o| o.name()).collect();
+                write!(f, "batch-dependent:{}", names.join(","))
+            }
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    /// Reads what is displayed; the error is one line.
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let names = match text.split_once(':') {
+            None if text == "invariant" => return Ok(Mode::Invariant),
+            None if text == "batch-dependent" => return Ok(Mode::batch_dependent()),
+            Some(("batch-dependent", names)) => names,
+            _ => {
+                return Err("expected invariant, batch-dependent or batch-dependent:OPERATORS".into());
+            }
+        };
+        let operator = |name: &str| {
+            Operator::ALL.into_iter().find(|o| o.name() == name).ok_or_else(|| {
+                let all = Operator::ALL.map(Operator::name).join(", ");
+                format!("unknown operator {name:?}, expected some of {all}")
+            })
+        };
+        let operators = names.split(',').map(operator).collect::<Result<BTreeSet<_>, _>>()?;
+        Ok(Mode::BatchDependent { operators })
     }
 }
 
@@ -166,6 +231,33 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Case files hold these names.
+    #[test]
+    fn operators_are_written_under_their_names() {
+        for operator in Operator::ALL {
+            let json = serde_json::to_string(&operator).unwrap();
+            assert_eq!(json, format!("{:?}", operator.name()));
+        }
+        let old = r#"{"batch_dependent":{"operators":["gemm","attention","norm"]}}"#;
+        let mode: Mode = serde_json::from_str(old).unwrap();
+        assert!(mode.spoils(Operator::Gemm) && !mode.spoils(Operator::GemmTile));
+        assert_eq!(serde_json::to_string(&mode).unwrap(), old);
+    }
+
+    #[test]
+    fn modes_are_read_as_they_are_displayed() {
+        let some = BTreeSet::from([Operator::Norm, Operator::Gemm]);
+        let some = Mode::BatchDependent { operators: some };
+        assert_eq!(some.to_string(), "batch-dependent:gemm,norm");
+        for mode in [Mode::Invariant, Mode::batch_dependent(), some] {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert_eq!("batch-dependent:sampler".parse(), Ok(Mode::ablation(Operator::Sampler)));
+        for text in ["", "batch", "invariant:gemm", "batch-dependent:", "batch-dependent:gem"] {
+            assert!(text.parse::<Mode>().is_err_and(|why| !why.contains('\n')), "{text}");
+        }
+    }
 
     /// The figures of docs/contract.md section 12.
     #[test]

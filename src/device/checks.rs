@@ -1,6 +1,8 @@
 //! Refusals that the devices share: a launch that can't be honoured is an error, never a fallback.
 
-use super::{DeviceError, Heads, KvShape, Layout};
+use std::sync::Arc;
+
+use super::{DeviceError, GemmLaunch, Heads, KvShape, Layout};
 
 /// Refuses a launch unless `condition` holds.
 pub(super) fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), DeviceError> {
@@ -33,6 +35,16 @@ pub(super) fn check_cuts(
         && cuts.iter().all(|c| c % 16 == 0)
         && cuts.is_sorted();
     require(honoured, || format!("gemm: cuts {cuts:?} of {n} x {k} (K padded to {k_padded})"))
+}
+
+impl GemmLaunch {
+    /// The launch with one split left of it, for a device that has checked the whole.
+    pub(super) fn only(&self, split: usize) -> Result<GemmLaunch, DeviceError> {
+        require(split + 1 < self.cuts.len(), || {
+            format!("gemm: split {split} of cuts {:?}", self.cuts)
+        })?;
+        Ok(GemmLaunch { cuts: Arc::from(&self.cuts[split..split + 2]), ..self.clone() })
+    }
 }
 
 impl KvShape {

@@ -327,6 +327,21 @@ pub trait Device: Sized {
         w: &Self::Matrix,
         out: GemmOutput<'_, Self>,
     ) -> Result<(), DeviceError>;
+    /// The chain of one split of `launch` alone, computed as the launch would compute it: `y[m][n]` in f32, before the
+    /// fold. For reports: it gives the values that a difference comes from. A device that can't refuses.
+    fn gemm_split(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &Self::T16,
+        w: &Self::Matrix,
+        y: &mut Self::F32,
+    ) -> Result<(), DeviceError> {
+        let _ = (launch, split, m, x, w, y);
+        let why = format!("gemm_split: device {} gives no partial results", self.name());
+        Err(DeviceError::Launch(why))
+    }
     /// Splits `qkv[m][(q+2kv)*dim]`, applies q/k norm (if any) and RoPE, writes the scaled q' to
     /// `q[m][q*dim]` and K, V to the sequences' slots of `layer`.
     #[allow(clippy::too_many_arguments)]

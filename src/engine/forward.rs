@@ -1,10 +1,15 @@
 //! The forward pass: named operators in order, over the rows of a step.
 
-use crate::device::{Device, DeviceError, GemmOutput, Heads, KvShape, Layout, QkNorm, SampleRow};
-use crate::record::KvDigest;
-use crate::record::sites::Site;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::device::{
+    Device, DeviceError, GemmOutput, Heads, KvShape, Layout, LoggedRows, QkNorm, SampleRow,
+};
+use crate::record::sites::{Site, Stage};
+use crate::record::{CapturedSite, KvDigest, LaunchNote};
 
 use super::model::DeviceModel;
+use super::parts::{Keep, KeptSites, Parts};
 use super::plan::StepPlan;
 
 /// Activations and KV of one engine instance.
@@ -28,6 +33,14 @@ pub struct RowDigests {
     pub logits: u64,
     /// Of each operator's f32 results before they are rounded, in the order of [sites](Site).
     pub sites: Vec<u64>,
+}
+
+/// What a step came to.
+pub(super) struct Computed {
+    /// Digests of each row.
+    pub(super) rows: Vec<RowDigests>,
+    /// What was kept in full, by row.
+    pub(super) kept: BTreeMap<usize, KeptSites>,
 }
 
 /// Activation buffers for up to `rows` rows.
@@ -80,14 +93,15 @@ impl<'m, D: Device> Forward<'m, D> {
     }
 
     /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row. `padding`
-    /// rows of NaN come after them in every GEMM and norm, and are nobody's.
+    /// rows of NaN come after them in every GEMM and norm, and are nobody's. `keep` says what is kept in full.
     pub(super) fn step(
         &mut self,
         plan: &StepPlan,
         layout: &Layout,
         tokens: &[u32],
         padding: usize,
-    ) -> Result<Vec<RowDigests>, DeviceError> {
+        keep: Option<&Keep<'_>>,
+    ) -> Result<Computed, DeviceError> {
         let rows = layout.rows();
         let m = rows + padding;
         assert_eq!(tokens.len(), rows, "one token a row");
@@ -104,6 +118,10 @@ impl<'m, D: Device> Forward<'m, D> {
         if self.poison {
             w.poison(d)?;
         }
+        if let Some(keep) = keep {
+            d.keep(keep.sites);
+        }
+        let mut parts = Parts::new(keep);
         d.embed(&model.embedding, tokens, &mut w.h)?;
         if padding > 0 {
             // The operators below fill the padding rows of their outputs; these two are not theirs.
@@ -118,6 +136,8 @@ impl<'m, D: Device> Forward<'m, D> {
             d.rmsnorm(norm, m, hidden, &w.h, &layer.attention_norm, eps, &mut w.x)?;
             norm = plan.norm;
             d.gemm(&plan.qkv, m, &w.x, &layer.qkv, GemmOutput::Round(&mut w.qkv))?;
+            let (at, n) = ((index, Stage::Qkv), heads.qkv_columns());
+            parts.gemm(d, at, &plan.qkv, m, n, &w.x, &layer.qkv)?;
             let qk_norm = match (&layer.q_norm, &layer.k_norm) {
                 (Some(q), Some(k)) => Some(QkNorm { q, k, eps }),
                 _ => None,
@@ -125,11 +145,18 @@ impl<'m, D: Device> Forward<'m, D> {
             let rope = &model.rope;
             d.rope_and_store(index, heads, layout, &w.qkv, qk_norm, rope, &mut w.q, &mut self.kv)?;
             d.attention(plan.attention, index, heads, layout, &w.q, &self.kv, &mut w.attention)?;
+            parts.attention(d, index, plan.attention, heads, layout, &w.q, &self.kv)?;
             d.gemm(&plan.o, m, &w.attention, &layer.o, GemmOutput::Residual(&mut w.h))?;
+            let at = (index, Stage::Output);
+            parts.gemm(d, at, &plan.o, m, hidden, &w.attention, &layer.o)?;
             d.rmsnorm(norm, m, hidden, &w.h, &layer.ffn_norm, eps, &mut w.x)?;
             d.gemm(&plan.gate_up, m, &w.x, &layer.gate_up, GemmOutput::Round(&mut w.gate_up))?;
+            let at = (index, Stage::GateUp);
+            parts.gemm(d, at, &plan.gate_up, m, 2 * ffn, &w.x, &layer.gate_up)?;
             d.swiglu(m, ffn, &w.gate_up, &mut w.z)?;
             d.gemm(&plan.down, m, &w.z, &layer.down, GemmOutput::Residual(&mut w.h))?;
+            let at = (index, Stage::Down);
+            parts.gemm(d, at, &plan.down, m, hidden, &w.z, &layer.down)?;
         }
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
@@ -138,11 +165,25 @@ impl<'m, D: Device> Forward<'m, D> {
         let log = d.take_log()?;
         let sites = Site::count(config.layers);
         assert_eq!(log.len(), sites, "one entry of the log a site");
+        let mut kept = BTreeMap::new();
+        if let Some(keep) = keep {
+            d.keep(&BTreeSet::new());
+            for row in &keep.rows {
+                let note = LaunchNote {
+                    row: *row as u32,
+                    rows: m as u32,
+                    padding: padding as u32,
+                    sequences: layout.sequences.len() as u32,
+                    ..LaunchNote::default()
+                };
+                kept.insert(*row, kept_of(keep, plan, &log, &mut parts, &note));
+            }
+        }
         let row = |(r, logits)| {
             let sites = log.iter().map(|entry| entry.digests[r]).collect();
             RowDigests { logits, sites }
         };
-        Ok(logits.into_iter().enumerate().map(row).collect())
+        Ok(Computed { rows: logits.into_iter().enumerate().map(row).collect(), kept })
     }
 
     /// Draws from rows of the last step's logits.
@@ -209,6 +250,28 @@ impl<'m, D: Device> Forward<'m, D> {
         }
         Ok(rows)
     }
+}
+
+/// What was kept of the row that `note` is about.
+fn kept_of(
+    keep: &Keep<'_>,
+    plan: &StepPlan,
+    log: &[LoggedRows],
+    parts: &mut Parts<'_>,
+    note: &LaunchNote,
+) -> KeptSites {
+    let row = note.row as usize;
+    let mut kept = KeptSites::new();
+    for (site, entry) in log.iter().enumerate().filter(|(site, _)| keep.sites.contains(site)) {
+        let Some(values) = &entry.values else { continue };
+        let launch = keep.parts.then(|| {
+            let (variant, order) = plan.launch_at(Site::nth(site, log.len()));
+            LaunchNote { variant, order, ..note.clone() }
+        });
+        let values = values[row * entry.width..(row + 1) * entry.width].to_vec();
+        kept.insert(site, CapturedSite { values, launch, parts: parts.take(site, row) });
+    }
+    kept
 }
 
 impl<D: Device> Workspace<D> {

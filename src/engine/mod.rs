@@ -10,12 +10,14 @@ mod blocks;
 mod check;
 mod deeds;
 mod deviations;
+mod draws;
 mod flights;
 mod fork;
 mod forward;
 mod life;
 mod model;
 mod padding;
+mod parts;
 pub mod plan;
 mod prefix;
 mod room;
@@ -29,10 +31,10 @@ mod swap;
 
 use std::fmt;
 
-use crate::device::{Device, DeviceError, Layout, SampleRow, Sequence as SequenceRows};
+use crate::device::{Device, DeviceError, Layout, Sequence as SequenceRows};
 use crate::record::{
-    Boundary, Capture, CapturedRow, Output, PositionBits, Run, Sentinel, StepShape, TokenScore,
-    TrajectoryHasher,
+    Boundary, Capture, CapturedRow, Draw, Output, PositionBits, Run, Sentinel, StepShape,
+    TokenScore, TrajectoryHasher,
 };
 use crate::schedule::Schedule;
 use crate::workload::{SampleId, Workload};
@@ -42,9 +44,10 @@ use audit::{Auditor, Launch};
 use blocks::BlockId;
 pub use check::{POOL_BYTES_MAX, check};
 use deeds::Writers;
-use forward::Forward;
 pub use forward::RowDigests;
+use forward::{Computed, Forward};
 pub use model::{DeviceModel, contract_of};
+use parts::Keep;
 use plan::Planner;
 pub use rows::Rows;
 use scheduler::{Granules, Scheduler, Slice};
@@ -116,7 +119,7 @@ pub fn execute<D: Device>(
     workload: &Workload,
     schedule: &Schedule,
     seed: u64,
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
 ) -> Result<Run, EngineError> {
     execute_with(model, world, workload, schedule, seed, capture, true)
 }
@@ -128,7 +131,7 @@ pub fn execute_with<D: Device>(
     workload: &Workload,
     schedule: &Schedule,
     seed: u64,
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
     audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
@@ -161,6 +164,7 @@ pub fn execute_with<D: Device>(
         hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
         capture,
         scores: Vec::new(),
+        drawn: Vec::new(),
         auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
         run,
     };
@@ -187,15 +191,17 @@ struct Engine<'m, D: Device> {
     planner: Planner,
     block_size: u32,
     hasher: TrajectoryHasher,
-    capture: Option<Capture>,
+    capture: Option<&'m Capture>,
     /// Log-probabilities of the last launch.
     scores: Vec<(SampleId, TokenScore)>,
+    /// Draws of the last launch.
+    drawn: Vec<(SampleId, Draw)>,
     /// `None` if the run is not audited.
     auditor: Option<Auditor>,
     run: Run,
 }
 
-impl<D: Device> Engine<'_, D> {
+impl<'m, D: Device> Engine<'m, D> {
     fn run_to_end(mut self, bound: u64) -> Result<Run, EngineError> {
         let mut boundaries = 0;
         while !self.scheduler.is_done() {
@@ -214,8 +220,8 @@ impl<D: Device> Engine<'_, D> {
             } else {
                 let padding = self.scheduler.pad(&step);
                 let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (digests, drawn) = self.launch(&step, tables, padding, false)?;
-                self.take_in(&step, digests, &drawn)?;
+                let (computed, drawn) = self.launch(&step, tables, padding, false)?;
+                self.take_in(&step, computed, &drawn)?;
             }
             self.land()?;
             if let Some(auditor) = &mut self.auditor {
@@ -225,6 +231,7 @@ impl<D: Device> Engine<'_, D> {
             self.hasher.close();
         }
         self.scheduler.check_idle().map_err(EngineError::Ledger)?;
+        self.run.held = Some(self.scheduler.held());
         for sequence in &self.scheduler.sequences {
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
             output.tokens = sequence.output().to_vec();
@@ -242,7 +249,7 @@ impl<D: Device> Engine<'_, D> {
         Ok(self.run)
     }
 
-    /// Computes the rows of a step with these block tables and draws from them. Returns the digests of each row,
+    /// Computes the rows of a step with these block tables and draws from them. Returns what was computed,
     /// and the draws. `left` is for flights: whether the sequence has lost its residency since.
     fn launch(
         &mut self,
@@ -250,7 +257,7 @@ impl<D: Device> Engine<'_, D> {
         tables: Vec<Vec<BlockId>>,
         padding: usize,
         left: bool,
-    ) -> Result<(Vec<RowDigests>, Vec<Option<u32>>), EngineError> {
+    ) -> Result<(Computed, Vec<Option<u32>>), EngineError> {
         if let Some(auditor) = &mut self.auditor {
             let launch = Launch { slices: step, tables: &tables, left };
             auditor.before_launch(&self.scheduler, launch).map_err(audited)?;
@@ -283,35 +290,36 @@ impl<D: Device> Engine<'_, D> {
         for (boundary, edge) in edges.into_iter().zip(plan::ROW_EDGES) {
             self.run.boundaries.near(boundary, rows, edge as usize);
         }
-        let digests = self.forward.step(&plan, &layout, &tokens, padding)?;
+        let keep = self.keep(step);
+        let computed = self.forward.step(&plan, &layout, &tokens, padding, keep.as_ref())?;
         self.note_writers(step, &layout);
         if padding > 0 {
             self.run.sentinels.hit(Sentinel::PaddedStep);
         }
         // Nobody is left to draw for.
-        let draws = if left { Vec::new() } else { self.draws(step) };
-        let drawn = self.draw(&draws)?;
+        let drawn = self.draw(if left { &[] } else { step })?;
         self.scores.clear();
         if !left {
             self.score(step, &drawn)?;
         }
         self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &layout, padding, &digests);
-        Ok((digests, drawn))
+        self.hash_step(step, &layout, padding, &computed.rows);
+        Ok((computed, drawn))
     }
 
     /// Hands the results of a step to the scheduler.
     fn take_in(
         &mut self,
         step: &[Slice],
-        digests: Vec<RowDigests>,
+        computed: Computed,
         drawn: &[Option<u32>],
     ) -> Result<(), EngineError> {
-        self.observe(step, digests)?;
+        self.observe(step, computed)?;
         for (id, score) in self.scores.drain(..) {
             let output = self.run.outputs.get_mut(&id).expect("one output a sample");
             output.scores.push(score);
         }
+        self.record_draws();
         self.scheduler.commit(step, drawn);
         self.do_deeds()
     }
@@ -321,10 +329,10 @@ impl<D: Device> Engine<'_, D> {
         for flight in self.scheduler.landings() {
             let step = std::slice::from_ref(&flight.slice);
             let padding = self.scheduler.usual_padding(flight.slice.len);
-            let (digests, drawn) =
+            let (computed, drawn) =
                 self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {
-                self.take_in(step, digests, &drawn)?;
+                self.take_in(step, computed, &drawn)?;
             } else {
                 self.do_deeds()?;
             }
@@ -332,9 +340,22 @@ impl<D: Device> Engine<'_, D> {
         Ok(())
     }
 
+    /// What the step is to keep in full: the rows that are captured.
+    fn keep(&self, step: &[Slice]) -> Option<Keep<'m>> {
+        let capture = self.capture?;
+        let all = step.iter().flat_map(|slice| {
+            let id = self.scheduler.sequences[slice.index].id;
+            (slice.start..slice.start + slice.len).map(move |position| (id, position as u32))
+        });
+        let wanted = all.enumerate().filter(|(_, (id, position))| capture.wants(*id, *position));
+        let rows: Vec<usize> = wanted.map(|(row, _)| row).collect();
+        (!rows.is_empty()).then_some(Keep { sites: &capture.sites, parts: capture.parts, rows })
+    }
+
     /// Records the bits of every row.
-    fn observe(&mut self, step: &[Slice], digests: Vec<RowDigests>) -> Result<(), EngineError> {
-        let mut digests = digests.into_iter().enumerate();
+    fn observe(&mut self, step: &[Slice], computed: Computed) -> Result<(), EngineError> {
+        let Computed { rows, mut kept } = computed;
+        let mut digests = rows.into_iter().enumerate();
         for slice in step {
             let sequence = &self.scheduler.sequences[slice.index];
             let output = self.run.outputs.get_mut(&sequence.id).expect("one output a sample");
@@ -349,62 +370,18 @@ impl<D: Device> Engine<'_, D> {
                     logits: digests.logits,
                     sites: digests.sites,
                 });
-                if self.capture == Some(Capture { id: sequence.id, position }) {
+                if let Some(sites) = kept.remove(&row) {
+                    let logits = self.capture.is_some_and(|c| c.logits);
                     output.captured.push(CapturedRow {
                         residency: sequence.residency,
-                        logits: self.forward.logits(row)?,
+                        position,
+                        logits: if logits { self.forward.logits(row)? } else { Vec::new() },
+                        sites,
                     });
                 }
             }
         }
         Ok(())
-    }
-
-    /// Sampler rows of the slices that end a sequence's tokens, in row order.
-    fn draws(&self, step: &[Slice]) -> Vec<SampleRow> {
-        let mut row = 0;
-        let mut draws = Vec::new();
-        for slice in step {
-            row += slice.len;
-            if !self.scheduler.draws(slice) {
-                continue;
-            }
-            let sequence = &self.scheduler.sequences[slice.index];
-            let mut seen = Vec::new();
-            if sequence.sampling.repetition_penalty != 1.0 {
-                seen = sequence.tokens.clone();
-                seen.sort_unstable();
-                seen.dedup();
-            }
-            draws.push(SampleRow {
-                row: row as u32 - 1,
-                params: sequence.sampling,
-                seen,
-                key: sequence.key,
-                position: sequence.tokens.len() as u32,
-            });
-        }
-        draws
-    }
-
-    /// Draws, and counts the draws that greedy decoding would not have made; one call of the device for both.
-    fn draw(&mut self, draws: &[SampleRow]) -> Result<Vec<Option<u32>>, EngineError> {
-        let random: Vec<usize> =
-            (0..draws.len()).filter(|i| !draws[*i].params.is_greedy()).collect();
-        let mut asked = draws.to_vec();
-        asked.extend(random.iter().map(|i| SampleRow {
-            params: Default::default(),
-            seen: Vec::new(),
-            ..draws[*i].clone()
-        }));
-        let mut drawn = self.forward.sample(&asked)?;
-        let greedy = drawn.split_off(draws.len());
-        for (i, greedy) in random.iter().zip(greedy) {
-            if drawn[*i].is_some() && drawn[*i] != greedy {
-                self.run.sentinels.hit(Sentinel::DrawNotArgmax);
-            }
-        }
-        Ok(drawn)
     }
 
     /// Writes the step's work list and results to the trajectory.
@@ -432,6 +409,12 @@ impl<D: Device> Engine<'_, D> {
             self.hasher.list([*position, *token, *logprob].into_iter());
             self.hasher
                 .list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
+        }
+        self.hasher.tag("draws");
+        for (_, draw) in &self.drawn {
+            let Draw { position, token, key, place } = draw;
+            self.hasher.list([*position, *token, *place].into_iter());
+            self.hasher.list(key.unwrap_or_default().into_iter());
         }
         self.hasher.tag("rows");
         for row in digests {

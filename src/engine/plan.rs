@@ -1,4 +1,4 @@
-//! `plan()`: the only place where the batch reaches a launch.
+//! `plan()`: the only place where the batch reaches a launch, and `draw_key()`, where it could reach a draw.
 //!
 //! In the invariant mode the batch picks *variants*, which never change bits; cut arrays, split lengths and lane
 //! counts come from the contract. In the batch-dependent mode (the positive control) they follow the batch in the
@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use crate::contract::tree::norm_lanes;
-use crate::contract::{Mode, Operator};
+use crate::contract::{Constants, Mode, Operator};
 use crate::device::{AttentionLaunch, GemmLaunch, NormLaunch, RowTile, Splits};
+use crate::record::Order;
+use crate::record::sites::{Site, Stage};
 use crate::weights::ModelConfig;
 
 /// Most rows of a launch that walks the splits of a single row.
@@ -47,6 +49,42 @@ pub struct StepPlan {
     pub norm: NormLaunch,
 }
 
+impl StepPlan {
+    /// How the operator at a site is launched: the variant in words, and what decides bits.
+    pub fn launch_at(&self, site: Site) -> (&'static str, Order) {
+        let gemm = |launch: &GemmLaunch| {
+            let variant = match (launch.rows, launch.splits) {
+                (RowTile::Skinny, Splits::Walk) => "skinny rows, splits walked",
+                (RowTile::Skinny, Splits::Parallel) => "skinny rows, splits in parallel",
+                (RowTile::Tiled, Splits::Walk) => "tiled rows, splits walked",
+                (RowTile::Tiled, Splits::Parallel) => "tiled rows, splits in parallel",
+            };
+            (variant, Order::Cuts(launch.cuts.to_vec()))
+        };
+        let norm = |fused| {
+            let variant = if fused { "fused with the residual before it" } else { "on its own" };
+            (variant, Order::Lanes(self.norm.lanes))
+        };
+        match site.stage {
+            // The first norm has no residual before it.
+            Stage::AttentionNorm => norm(self.norm.fused && site.layer != Some(0)),
+            Stage::FfnNorm | Stage::FinalNorm => norm(self.norm.fused),
+            Stage::Qkv => gemm(&self.qkv),
+            Stage::Output => gemm(&self.o),
+            Stage::GateUp => gemm(&self.gate_up),
+            Stage::Down => gemm(&self.down),
+            Stage::Attention => {
+                let variant = match self.attention.splits {
+                    Splits::Walk => "splits walked",
+                    Splits::Parallel => "splits in parallel",
+                };
+                (variant, Order::Split(self.attention.split))
+            }
+            Stage::Embed | Stage::Q | Stage::K | Stage::Swiglu => ("", Order::Fixed),
+        }
+    }
+}
+
 /// Makes plans for one model in one mode.
 #[derive(Clone, Debug)]
 pub struct Planner {
@@ -65,6 +103,8 @@ pub struct Planner {
 #[derive(Clone, Debug)]
 struct Weight {
     cuts: [Arc<[u32]>; 4],
+    /// The same on a coarser granule, where the weight leaves that freedom.
+    coarse: [Arc<[u32]>; 4],
     splits: usize,
     /// Most splits that leave every chain at least 16 elements.
     splits_max: usize,
@@ -78,6 +118,7 @@ impl Planner {
             let splits = constants.splits(n, k);
             Weight {
                 cuts: [1, 2, 4, 8].map(|s| constants.cuts(k, s).into()),
+                coarse: [1, 2, 4, 8].map(|s| coarse_cuts(&constants, k, s).into()),
                 splits,
                 splits_max: [8, 4, 2].into_iter().find(|s| s * 16 <= k).unwrap_or(1),
             }
@@ -127,10 +168,23 @@ impl Planner {
         } else {
             weight.splits
         };
+        // Ordinary engines take longer steps along K once a tile has several rows.
+        let is_coarse = self.mode.spoils(Operator::GemmTile) && rows > SINGLE_ROWS_MAX;
+        let cuts = if is_coarse { &weight.coarse } else { &weight.cuts };
         GemmLaunch {
             rows: tile,
             splits,
-            cuts: Arc::clone(&weight.cuts[count.trailing_zeros() as usize]),
+            cuts: Arc::clone(&cuts[count.trailing_zeros() as usize]),
+        }
+    }
+
+    /// The key of a draw, from the sequence's own. Engines had one generator a batch, whose numbers went to the sequences in
+    /// the order of their places.
+    pub fn draw_key(&self, own: [u32; 2], place: u32) -> [u32; 2] {
+        if self.mode.spoils(Operator::Sampler) {
+            [own[0].wrapping_add(place), own[1]]
+        } else {
+            own
         }
     }
 
@@ -150,5 +204,52 @@ impl Planner {
         } else {
             self.lanes
         }
+    }
+}
+
+/// Elements of the coarser granule: not a power of two, so that it moves cuts of the powers of two that widths are.
+const COARSE: usize = 48;
+
+/// As many cuts, on a coarser granule; those of the contract where there are too few granules for that.
+fn coarse_cuts(constants: &Constants, k: usize, splits: usize) -> Vec<u32> {
+    let mut cuts = constants.cuts(k, splits);
+    let granules = k.div_ceil(COARSE);
+    if granules >= splits {
+        for (i, cut) in cuts.iter_mut().enumerate().take(splits).skip(1) {
+            *cut = (COARSE * (i * granules / splits)) as u32;
+        }
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the coarser granule moves cuts and nothing else. Method: the widths of the presets; as many chains, each of
+    /// one group of 16 at least, from 0 to the end, and other cuts in most.
+    #[test]
+    fn coarse_cuts_are_as_many_and_elsewhere() {
+        let mut moved = Vec::new();
+        for (constants, k) in [
+            (Constants::TINY, 64),
+            (Constants::TINY, 176),
+            (Constants::SMALL, 256),
+            (Constants::SMALL, 704),
+            (Constants::REAL, 1024),
+            (Constants::REAL, 14336),
+        ] {
+            for splits in [1, 2, 4, 8].into_iter().filter(|s| s * 16 <= k) {
+                let (fine, coarse) = (constants.cuts(k, splits), coarse_cuts(&constants, k, splits));
+                assert_eq!(fine.len(), coarse.len());
+                assert_eq!((coarse[0], coarse.last()), (0, fine.last()), "{k} in {splits}");
+                assert!(coarse.windows(2).all(|w| w[0] < w[1] && w[1] % 16 == 0), "{coarse:?}");
+                if fine != coarse {
+                    moved.push((k, splits));
+                }
+            }
+        }
+        assert_eq!(moved.len(), 15, "{moved:?}");
+        assert_eq!(coarse_cuts(&Constants::TINY, 64, 2), [0, 48, 64]);
     }
 }

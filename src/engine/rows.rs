@@ -56,7 +56,7 @@ impl<'m, D: Device> Rows<'m, D> {
         let plan = self.planner.plan(rows.len(), sequences.len());
         let layout = Layout { block_size: self.block_size, sequences };
         let tokens: Vec<u32> = rows.iter().map(|r| r.1).collect();
-        self.forward.step(&plan, &layout, &tokens, 0)
+        Ok(self.forward.step(&plan, &layout, &tokens, 0, None)?.rows)
     }
 
     /// The f32 logits of row `row` of the last step.

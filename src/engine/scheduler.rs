@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::lifecycle::Event;
 use crate::record::{
-    Boundary, BoundaryCounts, Finish, KvMoment, LifeEvent, Sentinel, SentinelCounts,
+    Boundary, BoundaryCounts, Finish, Held, KvMoment, LifeEvent, Sentinel, SentinelCounts,
 };
 use crate::schedule::{Act, Mark, PreemptKind, Schedule};
 use crate::text::Tokenizer;
@@ -367,7 +367,17 @@ impl Scheduler {
         if ordered.len() > 1 {
             self.sentinels.hit(Sentinel::SharedStep);
         }
+        if self.has_siblings(&ordered) {
+            self.sentinels.hit(Sentinel::SiblingsMet);
+        }
         *step = ordered;
+    }
+
+    /// Whether two sequences of a step have equal tokens.
+    fn has_siblings(&self, step: &[Slice]) -> bool {
+        let tokens = |slice: &Slice| &self.sequences[slice.index].tokens;
+        let later = |at: usize| step[at + 1..].iter().map(tokens);
+        (0..step.len()).any(|at| later(at).any(|other| other == tokens(&step[at])))
     }
 
     /// Nothing could run: moves to the next boundary at which something can. Boundaries in between would decide nothing.
@@ -404,6 +414,9 @@ impl Scheduler {
             let sequence = &mut self.sequences[slice.index];
             sequence.computed += slice.len;
             let event = if sequence.is_decoding { Event::Decode } else { Event::Chunk };
+            if event == Event::Decode {
+                self.sentinels.hit(Sentinel::Decoded);
+            }
             sequence.is_decoding = draws;
             self.note(slice.index, event);
             self.note_ends(event, slice.start, slice.start + slice.len);
@@ -468,6 +481,15 @@ impl Scheduler {
         }
         if is_new {
             self.note(i, Event::Publish);
+        }
+    }
+
+    /// What is held: nothing once every request is done.
+    pub(super) fn held(&self) -> Held {
+        let blocks = 0..self.pool.len() as BlockId;
+        Held {
+            blocks: blocks.map(|b| u64::from(self.pool.references(b))).sum(),
+            swap_blocks: self.swap.taken().iter().filter(|taken| **taken).count() as u64,
         }
     }
 

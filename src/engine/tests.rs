@@ -10,6 +10,7 @@ use crate::world::World;
 
 use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
+mod captures;
 mod decisions;
 mod leaving;
 mod samples;

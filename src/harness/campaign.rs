@@ -14,11 +14,6 @@ use crate::subject::{Capabilities, Edges, Subject, SubjectError};
 use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
 use super::tally::{CaseResult, Tally, case_result};
 
-/// I3 is asked on every so many-th case.
-const REPLAY_EVERY: u64 = 4;
-/// I3 is asked in a fresh process on every so many-th case.
-const FRESH_PROCESS_EVERY: u64 = 128;
-
 /// What to run.
 pub struct Campaign<'s> {
     /// The engine.
@@ -279,18 +274,17 @@ impl Campaign<'_> {
         let prompts: Vec<usize> =
             requests.flat_map(|(r, lengths)| r.sample_ids().map(move |_| lengths.prompt)).collect();
         let edges = self.subject.edges();
-        let mut executions =
-            match Executions::new(self.subject, &case, self.wants_fresh_process(index)) {
-                Ok(executions) => executions,
-                Err(SubjectError::Failed(why)) => {
-                    let divergence = compare::crash(why);
-                    let mut result = case_result(&Default::default(), &prompts, &edges);
-                    let broken = Judgement::Broken(Box::new(divergence.clone()));
-                    result.judgements = vec![Some(broken)];
-                    return Ok(Judged { result, broken: Some((0, divergence)) });
-                }
-                Err(error) => return Err(error),
-            };
+        let mut executions = match Executions::new(self.subject, &case) {
+            Ok(executions) => executions,
+            Err(SubjectError::Failed(why)) => {
+                let divergence = compare::crash(why);
+                let mut result = case_result(&Default::default(), &prompts, &edges);
+                let broken = Judgement::Broken(Box::new(divergence.clone()));
+                result.judgements = vec![Some(broken)];
+                return Ok(Judged { result, broken: Some((0, divergence)) });
+            }
+            Err(error) => return Err(error),
+        };
         let mut judgements = Vec::with_capacity(asked.len());
         let mut broken = None;
         for (i, (relation, not_applicable)) in asked.iter().enumerate() {
@@ -316,13 +310,9 @@ impl Campaign<'_> {
         Ok(Judged { result, broken })
     }
 
-    /// Replays cost a whole execution: in a mixed campaign only some cases pay it.
+    /// In a mixed campaign, what costs a whole execution is asked of some cases only.
     fn asks(&self, relation: &Relation, index: u64) -> bool {
-        self.relations.len() == 1 || relation.id != "I3" || index.is_multiple_of(REPLAY_EVERY)
-    }
-
-    fn wants_fresh_process(&self, index: u64) -> bool {
-        index.is_multiple_of(FRESH_PROCESS_EVERY)
+        self.relations.len() == 1 || index.is_multiple_of(relation.every)
     }
 
     /// Repeats the failing case, and shrinks it if it fails each time.
@@ -334,10 +324,9 @@ impl Campaign<'_> {
         divergence: compare::Divergence,
     ) -> Result<Failure, SubjectError> {
         let original = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
-        let fresh = self.wants_fresh_process(index);
         let mut again = [false; 3];
         for slot in &mut again {
-            let found = failure_of(self.subject, relation, &original, fresh)?;
+            let found = failure_of(self.subject, relation, &original)?;
             *slot = found.is_some_and(|d| d.all.contains(&divergence.observable));
         }
         // What fails only sometimes can't be shrunk: a candidate that passes proves nothing.

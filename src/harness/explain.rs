@@ -14,13 +14,14 @@ pub fn explain(subject: &dyn Subject, case: &Case, divergence: &Divergence) -> O
     if divergence.observable != Observable::Logits {
         return None;
     }
-    let capture = Capture { id: divergence.place.id?, position: divergence.place.position? };
-    let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&capture.id);
+    let id = divergence.place.id?;
+    let capture = Capture::logits_at(id, divergence.place.position?);
+    let execute = |run: Result<Run, _>| run.ok()?.outputs.remove(&id);
     let Case { world, workload, schedule, seed } = &resolve(subject, case).ok()?;
-    let got = execute(guard::execute(subject, world, workload, schedule, *seed, Some(capture)))?;
-    let alone = workload.alone(capture.id);
+    let got = execute(guard::execute(subject, world, workload, schedule, *seed, Some(&capture)))?;
+    let alone = workload.alone(id);
     let empty = Schedule::default();
-    let canonical = execute(guard::execute(subject, world, &alone, &empty, *seed, Some(capture)))?;
+    let canonical = execute(guard::execute(subject, world, &alone, &empty, *seed, Some(&capture)))?;
     let residency = divergence.place.residency?;
     let got = &got.captured.iter().find(|c| c.residency == residency)?.logits;
     let canonical = &canonical.captured.first()?.logits;

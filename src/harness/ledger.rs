@@ -11,6 +11,7 @@ use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
+use super::tally::RelationTally;
 
 /// The table at the end of a campaign: relations, sentinels, acts.
 pub fn table(report: &Report) -> String {
@@ -28,17 +29,14 @@ pub fn table(report: &Report) -> String {
         }
         let _ = writeln!(
             out,
-            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {} positions, {} kv, {} rows of layer digests, {} log-probabilities",
+            "{:<12} {:>6} {:>6} {:>6} {:>12} {:>8}  {}",
             r.relation.id,
             r.cases,
             r.held,
             r.broken,
             r.inapplicable,
             r.missed.len(),
-            r.compared.positions,
-            r.compared.kv,
-            r.compared.sites,
-            r.compared.scores
+            r.compared
         );
     }
     let _ = writeln!(out, "\nsentinels (cases in which each fired)");
@@ -82,6 +80,37 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(out, "\nvacuous: these minima were missed\n{}", missed.join("\n"));
     }
     out
+}
+
+/// A relation's campaign in one line: verdicts, positions compared, and in how many of the judged cases its gates and minima
+/// fired.
+pub fn line(trial: &str, r: &RelationTally) -> String {
+    let judged = r.held + r.broken;
+    let mut line = format!("{trial}: {} held of {} cases", r.held, r.cases);
+    if r.broken > 0 {
+        let _ = write!(line, ", {} broken", r.broken);
+    }
+    for (count, what) in [(r.compared.positions, "positions"), (r.compared.draws, "draws")] {
+        if count > 0 {
+            let _ = write!(line, ", {count} {what}");
+        }
+    }
+    // What is seen always is said in few words. Some minima are not counted in cases, but in draws.
+    let (always, some): (Vec<_>, Vec<_>) =
+        r.sentinels.iter().partition(|(_, count)| **count == judged && judged > 0);
+    let seen = |(name, count): &(&String, &u64)| match **count > judged {
+        true => format!("{name} {count}"),
+        false => format!("{name} {count}/{judged}"),
+    };
+    let some: Vec<String> = some.iter().map(seen).collect();
+    let always: Vec<&str> = always.iter().map(|(name, _)| name.as_str()).collect();
+    if !some.is_empty() {
+        let _ = write!(line, "; {}", some.join(", "));
+    }
+    if !always.is_empty() {
+        let _ = write!(line, "; always {}", always.join(", "));
+    }
+    line
 }
 
 fn share(fired: u64, all: u64) -> String {
@@ -159,7 +188,7 @@ pub fn describe(case: &Case) -> String {
         "world: {} {}{}, blocks of {}, pool {}{}{}{}{}{}{}",
         w.model,
         w.dtype.name(),
-        if w.mode == Mode::Invariant { "" } else { ", batch-dependent mode" },
+        if w.mode == Mode::Invariant { String::new() } else { format!(", mode {}", w.mode) },
         w.block_size,
         w.pool_blocks,
         w.token_budget.map(|b| format!(", budget {b}")).unwrap_or_default(),

@@ -44,9 +44,8 @@ pub fn failure_of(
     subject: &dyn Subject,
     relation: &Relation,
     case: &Case,
-    fresh_process: bool,
 ) -> Result<Option<Divergence>, SubjectError> {
-    Ok(match judgement_of(subject, relation, case, fresh_process)? {
+    Ok(match judgement_of(subject, relation, case)? {
         Judgement::Broken(divergence) => Some(*divergence),
         Judgement::Held(_) | Judgement::Inapplicable(_) => None,
     })
@@ -57,9 +56,8 @@ pub(super) fn judgement_of(
     subject: &dyn Subject,
     relation: &Relation,
     case: &Case,
-    fresh_process: bool,
 ) -> Result<Judgement, SubjectError> {
-    let judged = Executions::new(subject, case, fresh_process)
+    let judged = Executions::new(subject, case)
         .and_then(|mut executions| relation.judge(&mut executions));
     match judged {
         Err(SubjectError::Failed(why)) => Ok(Judgement::Broken(Box::new(compare::crash(why)))),
@@ -75,12 +73,8 @@ pub fn shrink(
     divergence: &Divergence,
     budget: ShrinkBudget,
 ) -> Shrunk {
-    // A fresh process is needed only if repeating in this one shows no difference.
-    let here = failure_of(subject, relation, case, false);
-    let fresh = !matches!(here, Ok(Some(_)));
     let started = Instant::now();
-    let mut search =
-        Search { subject, relation, observable: divergence.observable, fresh, executions: 0 };
+    let mut search = Search { subject, relation, observable: divergence.observable, executions: 0 };
     let spent = |search: &Search<'_>| {
         search.executions >= budget.executions_max || started.elapsed() >= budget.time_max
     };
@@ -140,7 +134,6 @@ struct Search<'s> {
     subject: &'s dyn Subject,
     relation: &'s Relation,
     observable: Observable,
-    fresh: bool,
     executions: u64,
 }
 
@@ -162,7 +155,7 @@ impl Search<'_> {
     fn fails(&mut self, case: &Case) -> Option<Divergence> {
         self.executions += 1;
         // A candidate that is not executable is no failure of the engine.
-        let found = failure_of(self.subject, self.relation, case, self.fresh).ok().flatten()?;
+        let found = failure_of(self.subject, self.relation, case).ok().flatten()?;
         found.all.contains(&self.observable).then_some(found)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::case::{CaseError, CaseFile};
-use crate::relation::{Divergence, Judgement, Observable, RELATIONS, Relation, named};
+use crate::relation::{Divergence, Judgement, Observable, RELATIONS, Relation, by_id, named};
 use crate::subject::{Subject, SubjectError};
 
 use super::shrink::judgement_of;
@@ -26,9 +26,11 @@ pub fn is_about(file: &CaseFile, subject: &dyn Subject) -> bool {
     own.model == asked.model && own.dtype == asked.dtype && own.mode == asked.mode
 }
 
-/// The relations that a case file names: all if it names none, empty if it names an unknown one.
+/// The relations that a case file names: all if it names none, empty if it names an unknown one. What was found is named by
+/// its identity; people may write a family.
 pub fn relations(file: &CaseFile) -> Vec<&'static Relation> {
-    file.relation.as_deref().map_or_else(|| RELATIONS.to_vec(), named)
+    let Some(name) = file.relation.as_deref() else { return RELATIONS.to_vec() };
+    by_id(name).map_or_else(|| named(name), |relation| vec![relation])
 }
 
 /// What became of a stored case.
@@ -51,7 +53,7 @@ pub fn outcome(
     let case = file.case();
     let mut outcome = Outcome::Inapplicable;
     for relation in relations {
-        match judgement_of(subject, relation, &case, true)? {
+        match judgement_of(subject, relation, &case)? {
             Judgement::Broken(divergence) => return Ok(Outcome::Broken(relation, *divergence)),
             Judgement::Held(_) => outcome = Outcome::Held,
             Judgement::Inapplicable(_) => {}

@@ -107,6 +107,8 @@ pub struct Coverage {
     pub fresh_processes: u64,
     /// Greedy draws among several largest logits.
     pub ties: u64,
+    /// Pairs of samples that drew differently from equal logits.
+    pub parted: u64,
 }
 
 impl Coverage {
@@ -116,6 +118,7 @@ impl Coverage {
             edges: edges.rows.iter().map(|edge| (*edge, 0)).collect(),
             fresh_processes: 0,
             ties: 0,
+            parted: 0,
         }
     }
 
@@ -139,6 +142,7 @@ impl Coverage {
             }
             Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
             Spread::Ties => vec![("draw_tied".to_owned(), self.ties)],
+            Spread::Parted => vec![("draws_parted".to_owned(), self.parted)],
         }
     }
 }
@@ -230,6 +234,7 @@ impl Tally {
                     tally.held += 1;
                     tally.compared.add(compared);
                     tally.coverage.ties += compared.ties;
+                    tally.coverage.parted += compared.parted;
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,
@@ -292,6 +297,7 @@ fn has(capabilities: &Capabilities, spread: Spread) -> bool {
         }
         Spread::RowEdges => true,
         Spread::Ties => capabilities.ties,
+        Spread::Parted => capabilities.draws,
         Spread::FreshProcess => capabilities.fresh_process,
     }
 }
@@ -303,6 +309,8 @@ fn due(spread: Spread) -> (u64, u64) {
     match spread {
         Spread::Rare(_) => (RARE_CASES_MIN, 1),
         Spread::FreshProcess => (SPREAD_CASES_MIN, 1),
-        Spread::Fired(_) | Spread::RowEdges | Spread::Ties => (SPREAD_CASES_MIN, SPREAD_MIN),
+        Spread::Fired(_) | Spread::RowEdges | Spread::Ties | Spread::Parted => {
+            (SPREAD_CASES_MIN, SPREAD_MIN)
+        }
     }
 }

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, contextualize_config};
 use crate::case::CaseFile;
 use crate::relation::Relation;
 use crate::strategy::Space;
-use crate::subject::Subject;
+use crate::subject::{OneBit, Subject};
 
 use super::campaign::{Campaign, Report, Verdict};
 use super::explain::explain;
@@ -74,7 +74,7 @@ impl Suite {
         }
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
-            suite.note(&trial, cases, &report);
+            suite.note(&trial, &report);
             match report.verdict() {
                 Verdict::Held => Ok(()),
                 Verdict::Broken => Err(suite.broken(&*subject, &report)),
@@ -100,7 +100,7 @@ impl Suite {
         let (suite, subject, trial) = (self.clone(), Arc::clone(subject), name.clone());
         Trial::test(name, move || {
             let report = suite.campaign(&*subject, relation, space, cases)?;
-            suite.note(&trial, cases, &report);
+            suite.note(&trial, &report);
             match report.verdict() {
                 Verdict::Broken => check(&report).map_err(Failed::from),
                 verdict => Err(Failed::from(format!(
@@ -108,6 +108,26 @@ impl Suite {
                     verdict.name(),
                     ledger::table(&report)
                 ))),
+            }
+        })
+    }
+
+    /// A trial `c0::one_bit::PATH::LABEL`: with [one bit flipped](OneBit) in company, the relation must be broken and the case
+    /// shrink to two requests.
+    pub fn one_bit(
+        &self,
+        subject: &Arc<dyn Subject + Send>,
+        label: &str,
+        relation: &'static Relation,
+        space: Space,
+        cases: u64,
+    ) -> Trial {
+        let flipped: Arc<dyn Subject + Send> = Arc::new(OneBit(Arc::clone(subject)));
+        self.control(&flipped, "one_bit", label, relation, space, cases, |report| {
+            let failure = report.failure.as_ref().ok_or("no failure")?;
+            match (&failure.shrunk, failure.case().workload.requests.len()) {
+                (Some(shrunk), 1..=2) if shrunk.minimal => Ok(()),
+                (_, requests) => Err(format!("{requests} requests: {}", failure.reported())),
             }
         })
     }
@@ -184,21 +204,15 @@ impl Suite {
         campaign.run(&|_| ()).map_err(|error| Failed::from(error.to_string()))
     }
 
-    /// One line a trial: what was compared, and which sentinels fired in how many cases.
-    fn note(&self, trial: &str, cases: u64, report: &Report) {
-        let mut text = format!("{trial}: {} of {cases} cases", report.tally.cases);
-        for r in &report.tally.relations {
-            let seen: Vec<String> = r.sentinels.iter().map(|(n, c)| format!("{n} {c}")).collect();
-            text += &format!(
-                ", {} held, {} broken, {} inapplicable, {} positions compared; {}",
-                r.held,
-                r.broken,
-                r.inapplicable,
-                r.compared.positions,
-                seen.join(", ")
-            );
-        }
-        self.ledger.lock().expect("no trial panics while it holds the lock").push(text);
+    /// Adds a line to those that are printed after the trials.
+    pub fn print_later(&self, line: String) {
+        self.ledger.lock().expect("no trial panics while it holds the lock").push(line);
+    }
+
+    /// One line a trial: what held, and in how many of the judged cases its gates and minima fired.
+    fn note(&self, trial: &str, report: &Report) {
+        let lines = report.tally.relations.iter().map(|r| ledger::line(trial, r));
+        lines.for_each(|line| self.print_later(line));
     }
 
     fn broken(&self, subject: &dyn Subject, report: &Report) -> Failed {

@@ -1,6 +1,7 @@
 //! What a run leaves behind: outputs, the bits it observed, its trajectory, its sentinels.
 
 pub mod boundary;
+pub mod capture;
 pub mod life;
 pub mod sentinel;
 pub mod sites;
@@ -14,6 +15,7 @@ use crate::schedule::Intent;
 use crate::workload::SampleId;
 
 pub use boundary::{BOUNDARIES, Boundary, BoundaryCounts};
+pub use capture::{Capture, CapturedRow, CapturedSite, LaunchNote, Order};
 pub use life::LifeEvent;
 pub use sentinel::{SENTINELS, Sentinel, SentinelCounts};
 pub use trajectory::{Trajectory, TrajectoryHasher};
@@ -98,22 +100,17 @@ pub struct TokenScore {
     pub top: Vec<(u32, u32)>,
 }
 
-/// A logits row asked for by a [`Capture`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct CapturedRow {
-    /// Residency in which it was computed.
-    pub residency: u32,
-    /// The f32 logits.
-    pub logits: Vec<f32>,
-}
-
-/// Which logits to keep in full, for a report.
+/// A token that was drawn, and what it was drawn by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capture {
-    /// Sample of a request.
-    pub id: SampleId,
-    /// Position.
+pub struct Draw {
+    /// Position of the token.
     pub position: u32,
+    /// The token.
+    pub token: u32,
+    /// Philox key (docs/contract.md section 11); `None` for a greedy draw, which uses none.
+    pub key: Option<[u32; 2]>,
+    /// Place of the sequence in the step, from 0: nothing may depend on it.
+    pub place: u32,
 }
 
 /// All that was observed of one sample of a request.
@@ -127,6 +124,8 @@ pub struct Output {
     pub finish: Option<Finish>,
     /// Log-probabilities that were asked for, in the order of computation.
     pub scores: Vec<TokenScore>,
+    /// What its tokens were drawn by, in order: one a token, if the engine reports them.
+    pub draws: Vec<Draw>,
     /// Logits at every computed position, in the order of computation.
     pub positions: Vec<PositionBits>,
     /// K and V, cached positions included.
@@ -137,7 +136,7 @@ pub struct Output {
     pub kv_due: u64,
     /// Steps that it shared with another request.
     pub shared_steps: u64,
-    /// Captured logits.
+    /// Rows that were asked for, in the order of computation.
     pub captured: Vec<CapturedRow>,
     /// Namespaces of the requests that wrote the K and V which it attached; see
     /// [`Sentinel::NamespaceKeptApart`].
@@ -185,6 +184,15 @@ pub struct StepShape {
     pub sequences: u32,
 }
 
+/// What an engine still holds when every request has left it: of a sound one nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// References to blocks of the pool; what is merely cached has none.
+    pub blocks: u64,
+    /// Blocks of host memory.
+    pub swap_blocks: u64,
+}
+
 /// A finished execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
@@ -202,6 +210,8 @@ pub struct Run {
     pub boundaries: BoundaryCounts,
     /// One outcome an intent, in the schedule's order.
     pub intents: Vec<IntentOutcome>,
+    /// What was still held at the end, if the engine reports it.
+    pub held: Option<Held>,
 }
 
 impl Run {

@@ -136,10 +136,18 @@ pub enum Sentinel {
     ScoredOutput,
     /// A prompt token was scored.
     ScoredPrompt,
+    /// A sampled token was not the most likely one, and its step held two or more sequences.
+    DrawNotArgmaxShared,
+    /// A token was sampled for a sequence at another place of the step than the token before.
+    DrawMoved,
+    /// A step held two sequences with equal tokens.
+    SiblingsMet,
+    /// A position was computed alone, behind all that its sequence had computed before.
+    Decoded,
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 64] = {
+pub const SENTINELS: [(Sentinel, &str); 68] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -206,6 +214,10 @@ pub const SENTINELS: [(Sentinel, &str); 64] = {
         (StopAcrossTokens, "stop_across_tokens"),
         (ScoredOutput, "scored_output"),
         (ScoredPrompt, "scored_prompt"),
+        (DrawNotArgmaxShared, "draw_not_argmax_shared"),
+        (DrawMoved, "draw_moved"),
+        (SiblingsMet, "siblings_met"),
+        (Decoded, "decoded"),
     ]
 };
 

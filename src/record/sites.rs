@@ -80,6 +80,18 @@ impl Site {
         layers * LAYER.len() + 2
     }
 
+    /// The number of a layer's site in the order of computation; `None` for a stage that no layer has.
+    pub fn in_layer(layer: usize, stage: Stage) -> Option<usize> {
+        let at = LAYER.iter().position(|s| *s == stage)?;
+        Some(1 + layer * LAYER.len() + at)
+    }
+
+    /// Its number in the order of computation, of `count` in all.
+    pub fn index(self, count: usize) -> usize {
+        let in_layer = self.layer.and_then(|layer| Site::in_layer(layer, self.stage));
+        in_layer.unwrap_or(if self.stage == Stage::Embed { 0 } else { count - 1 })
+    }
+
     /// Site `index` in the order of computation, of `count` in all.
     pub fn nth(index: usize, count: usize) -> Site {
         match index.checked_sub(1) {
@@ -114,5 +126,6 @@ mod tests {
         assert_eq!(sites[21], Site { layer: None, stage: Stage::FinalNorm });
         assert_eq!(count, 22);
         assert_eq!(sites[5].to_string(), "layer 0, attention");
+        assert!((0..count).all(|i| sites[i].index(count) == i));
     }
 }

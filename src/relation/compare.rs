@@ -25,8 +25,12 @@ pub enum Observable {
     Tokens,
     /// Log-probabilities of tokens.
     Logprobs,
+    /// The key, position or token of a draw, from equal logits.
+    Draws,
     /// Whose K and V were attached.
     Writers,
+    /// What is held when every request has left.
+    Held,
     /// State of the engine at a step boundary.
     Trajectory,
     /// Fewer or more positions were observed than the ledger says.
@@ -44,7 +48,9 @@ impl Observable {
             Observable::Sites => "layer digests",
             Observable::Tokens => "tokens",
             Observable::Logprobs => "log-probabilities",
+            Observable::Draws => "draws",
             Observable::Writers => "writers",
+            Observable::Held => "held memory",
             Observable::Trajectory => "trajectory",
             Observable::Coverage => "coverage",
             Observable::Crash => "crash",
@@ -98,6 +104,7 @@ impl fmt::Display for Divergence {
             Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
             Observable::Coverage => write!(f, "not everything was observed")?,
             Observable::Writers => write!(f, "K and V were attached across namespaces")?,
+            Observable::Held => return f.write_str(&self.detail),
             Observable::Trajectory => return write!(f, "the trajectories differ: {}", self.detail),
             other => write!(f, "{} differ", other.name())?,
         }
@@ -168,13 +175,7 @@ pub fn outputs(
         let place = Place { id: Some(id), ..Place::default() };
         differences.insert(Observable::Coverage, (place, detail));
     }
-    let all: BTreeSet<Observable> = differences.keys().copied().collect();
-    let Some(&strongest) = all.first() else { return Ok(compared) };
-    // Where another token was drawn from equal logits, all that was computed from it is a consequence.
-    let drawn = differs_only_after_a_draw(got, canonical, &differences);
-    let observable = if drawn { Observable::Tokens } else { strongest };
-    let (place, detail) = differences.remove(&observable).expect("it is one of them");
-    Err(Box::new(Divergence { observable, all, place, detail, origin }))
+    conclude(got, canonical, differences, origin).map_or(Ok(compared), Err)
 }
 
 /// Whether the first differing token was drawn before any position whose logits, K or V differ.
@@ -184,7 +185,8 @@ fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Dif
     }
     let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
     // The last token drawn is never computed: positions + 1 = prompt + tokens.
-    let prompt = (canonical.positions.len() + 1).saturating_sub(canonical.tokens.len());
+    let last = canonical.positions.iter().map(|p| p.position as usize).max();
+    let prompt = (last.map_or(0, |p| p + 1) + 1).saturating_sub(canonical.tokens.len());
     let first = |o| differences.get(&o).and_then(|(place, _): &(Place, String)| place.position);
     let computed = [first(Observable::Logits), first(Observable::Kv)];
     computed.into_iter().flatten().all(|p| p as usize >= prompt + common)
@@ -243,6 +245,52 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
         ));
     }
     None
+}
+
+/// Compares two samples of one run, or of two runs neither of which is canonical, at the positions that both computed.
+/// `ended` if both came to their ends: then their tokens are equal too, else those that both have.
+pub(super) fn twins(
+    id: SampleId,
+    got: &Output,
+    other: &Output,
+    ended: bool,
+) -> Result<Compared, Box<Divergence>> {
+    let mut differences = Differences::new();
+    let mut compared = Compared::default();
+    let origin = compare_positions(id, got, other, &mut compared, &mut differences);
+    compare_kv(id, got, other, &mut compared, &mut differences);
+    scores::compare(id, got, other, &mut compared, &mut differences);
+    if ended {
+        compare_tokens(id, got, other, false, &mut differences);
+    } else {
+        let common = got.tokens.len().min(other.tokens.len());
+        let cut = |output: &Output| Output {
+            tokens: output.tokens[..common].to_vec(),
+            ..Output::default()
+        };
+        compare_tokens(id, &cut(got), &cut(other), false, &mut differences);
+    }
+    if differences.is_empty() && ended && compared.positions == 0 {
+        let place = Place { id: Some(id), ..Place::default() };
+        differences.insert(Observable::Coverage, (place, "no position was computed by both".into()));
+    }
+    conclude(got, other, differences, origin).map_or(Ok(compared), Err)
+}
+
+/// What is reported of these differences, if there are any.
+fn conclude(
+    got: &Output,
+    canonical: &Output,
+    mut differences: Differences,
+    origin: Option<Origin>,
+) -> Option<Box<Divergence>> {
+    let all: BTreeSet<Observable> = differences.keys().copied().collect();
+    let strongest = *all.first()?;
+    // Where another token was drawn from equal logits, all that was computed from it is a consequence.
+    let drawn = differs_only_after_a_draw(got, canonical, &differences);
+    let observable = if drawn { Observable::Tokens } else { strongest };
+    let (place, detail) = differences.remove(&observable).expect("it is one of them");
+    Some(Box::new(Divergence { observable, all, place, detail, origin }))
 }
 
 pub(super) type Differences = BTreeMap<Observable, (Place, String)>;

@@ -32,6 +32,7 @@ pub(super) static D1: Relation = Relation {
         Spread::Fired(Sentinel::ScoredOutput),
     ],
     focus: &[Feature::Sampled],
+    every: 1,
     applies,
     judge,
 };

@@ -19,8 +19,6 @@ pub struct Executions<'s> {
     case: Case,
     run: Run,
     canonical: BTreeMap<SampleId, Run>,
-    /// Whether a repetition in a fresh process is wanted too.
-    fresh_process: bool,
     /// Steps launched by all executions so far.
     forwards: u64,
     fresh_processes: u64,
@@ -28,11 +26,7 @@ pub struct Executions<'s> {
 
 impl<'s> Executions<'s> {
     /// Carries out the case.
-    pub fn new(
-        subject: &'s dyn Subject,
-        case: &Case,
-        fresh_process: bool,
-    ) -> Result<Executions<'s>, SubjectError> {
+    pub fn new(subject: &'s dyn Subject, case: &Case) -> Result<Executions<'s>, SubjectError> {
         let mut canonical = BTreeMap::new();
         let case = resolve_into(subject, case, &mut canonical)?;
         let Case { world, workload, schedule, seed } = &case;
@@ -45,7 +39,6 @@ impl<'s> Executions<'s> {
             case,
             run,
             canonical,
-            fresh_process,
             forwards,
             fresh_processes: 0,
         })
@@ -109,13 +102,22 @@ impl<'s> Executions<'s> {
         Ok(run)
     }
 
-    /// Trajectory hash from a fresh process, if one is wanted and the subject can.
-    pub fn repeat_in_fresh_process(&mut self) -> Result<Option<String>, SubjectError> {
-        if !self.fresh_process || !self.capabilities.fresh_process {
-            return Ok(None);
-        }
+    /// Another workload, schedule and seed carried out in the case's world.
+    pub fn carry_out(
+        &mut self,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+    ) -> Result<Run, SubjectError> {
+        let run = guard::execute(self.subject, &self.case.world, workload, schedule, seed, None)?;
+        self.forwards += run.steps.len() as u64;
+        Ok(run)
+    }
+
+    /// Trajectory hash from a fresh process.
+    pub fn repeat_in_fresh_process(&mut self) -> Result<String, SubjectError> {
         self.fresh_processes += 1;
-        self.subject.replay_in_fresh_process(&self.case).map(Some)
+        self.subject.replay_in_fresh_process(&self.case)
     }
 
     /// Steps launched by all executions so far, in this process.

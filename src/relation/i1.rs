@@ -1,4 +1,7 @@
-//! I1, batch invariance.
+//! I1, batch invariance: against the request alone; the others are in files of their own.
+
+mod order;
+mod siblings;
 
 use crate::record::Sentinel;
 use crate::strategy::Feature;
@@ -6,6 +9,9 @@ use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
 
 use super::{Executions, Judgement, Relation, Spread, i2};
+
+pub(super) use order::ORDER;
+pub(super) use siblings::SIBLINGS;
 
 /// Cohabitants, their number, order, rows and lengths change no bit.
 pub(super) static I1: Relation = Relation {
@@ -29,6 +35,7 @@ pub(super) static I1: Relation = Relation {
         Spread::RowEdges,
     ],
     focus: &[Feature::Siblings, Feature::Rank],
+    every: 1,
     applies,
     judge,
 };

@@ -6,8 +6,10 @@ mod evict;
 mod fork;
 mod land;
 mod namespace;
+mod path;
 mod place;
 mod poison;
+mod restore;
 mod swap;
 
 use crate::record::{Finish, KvBits, KvMoment, Output, Sentinel};
@@ -25,8 +27,10 @@ pub(super) use evict::EVICT;
 pub(super) use fork::FORK;
 pub(super) use land::LAND;
 pub(super) use namespace::NAMESPACE;
+pub(super) use path::PATH;
 pub(super) use place::PLACE;
 pub(super) use poison::POISON;
+pub(super) use restore::RESTORE;
 pub(super) use swap::SWAP;
 
 /// Any partition of a prefill into chunks.
@@ -43,6 +47,7 @@ pub(super) static CHUNK: Relation = Relation {
         Spread::Fired(Sentinel::TileBeforeChunk),
     ],
     focus: &[Feature::Cut],
+    every: 1,
     applies: |c| can(c, ActKind::Cut, "the subject can't cut a prefill"),
     judge: |executions| {
         let cut = fired(executions, ActKind::Cut);
@@ -65,6 +70,7 @@ pub(super) static PREEMPT: Relation = Relation {
         Spread::Fired(Sentinel::ScoredInPrefill),
     ],
     focus: &[Feature::Preempt, Feature::Cut],
+    every: 1,
     applies: |c| can(c, ActKind::Preempt, "the subject can't preempt"),
     judge: |executions| {
         let outputs = &executions.run().outputs;
@@ -89,6 +95,7 @@ pub(super) static PREFIX: Relation = Relation {
         Spread::Fired(Sentinel::BlockShared),
     ],
     focus: &[Feature::Shared, Feature::Arrive, Feature::Hit],
+    every: 1,
     applies: |c| can(c, ActKind::Hit, "the subject has no prefix cache to deviate from"),
     judge: |executions| {
         let mut served = fired(executions, ActKind::Hit);

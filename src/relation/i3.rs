@@ -1,5 +1,7 @@
 //! I3, replay: the same inputs twice give the same trajectory.
 
+mod process;
+
 use std::collections::BTreeSet;
 
 use crate::record::{Run, Sentinel};
@@ -9,19 +11,21 @@ use crate::subject::{Capabilities, SubjectError};
 use super::compare::Place;
 use super::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread};
 
-/// Same inputs, same trajectory at every boundary, in this process and in a fresh one.
+pub(super) use process::PROCESS;
+
+/// Same inputs, same trajectory at every boundary, in this process.
 pub(super) static I3: Relation = Relation {
     id: "I3",
     path: "i3::replay",
-    statement: "the same inputs give the same state at every step boundary, also in a fresh process",
+    statement: "the same inputs give the same state at every step boundary",
     varies: "nothing",
     gates: &[Sentinel::SharedStep],
     spreads: &[
         Spread::Fired(Sentinel::PreemptRecompute),
         Spread::Fired(Sentinel::HitTokensSaved),
-        Spread::FreshProcess,
     ],
     focus: &[Feature::Preempt, Feature::Shared, Feature::Arrive],
+    every: 4,
     applies,
     judge,
 };
@@ -31,34 +35,33 @@ fn applies(capabilities: &Capabilities) -> Result<(), &'static str> {
 }
 
 fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
-    let shared = executions.run().steps.iter().filter(|s| s.sequences >= 2).count();
-    if shared < 2 {
+    if !has_shared_steps(executions) {
         return Ok(Judgement::Inapplicable("fewer than two steps held two requests"));
     }
     let again = executions.repeat()?;
-    if let Some(divergence) = difference(executions.run(), &again) {
-        return Ok(Judgement::Broken(Box::new(divergence)));
-    }
-    if let Some(hash) = executions.repeat_in_fresh_process()? {
-        let here = executions.run().trajectory.hash();
-        if here != hash {
-            let detail = format!("hash {here} here, {hash} in a fresh process");
-            return Ok(Judgement::Broken(Box::new(trajectory(None, detail))));
-        }
-    }
-    let run = executions.run();
-    Ok(Judgement::Held(Compared {
+    Ok(match difference(executions.run(), &again) {
+        Some(divergence) => Judgement::Broken(Box::new(divergence)),
+        None => Judgement::Held(all_of(executions.run())),
+    })
+}
+
+/// Whether two steps held two requests: with fewer there was nothing to order.
+fn has_shared_steps(executions: &Executions<'_>) -> bool {
+    executions.run().steps.iter().filter(|s| s.sequences >= 2).count() >= 2
+}
+
+/// Everything that a run observed.
+fn all_of(run: &Run) -> Compared {
+    let outputs = || run.outputs.values();
+    let with_sites = outputs().flat_map(|o| &o.positions).filter(|p| !p.sites.is_empty());
+    Compared {
         positions: run.rows(),
-        kv: run.outputs.values().map(|o| o.kv_due).sum(),
-        sites: run
-            .outputs
-            .values()
-            .flat_map(|o| &o.positions)
-            .filter(|p| !p.sites.is_empty())
-            .count() as u64,
-        scores: run.outputs.values().map(|o| o.scores.len() as u64).sum(),
-        ties: 0,
-    }))
+        kv: outputs().map(|o| o.kv_due).sum(),
+        sites: with_sites.count() as u64,
+        scores: outputs().map(|o| o.scores.len() as u64).sum(),
+        draws: outputs().map(|o| o.draws.len() as u64).sum(),
+        ..Compared::default()
+    }
 }
 
 /// The first difference of two runs that should be one.

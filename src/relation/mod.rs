@@ -10,8 +10,11 @@ pub mod executions;
 mod i1;
 mod i2;
 mod i3;
+mod i4;
 mod scores;
 pub mod x1;
+
+use std::fmt;
 
 use crate::record::Sentinel;
 use crate::strategy::Feature;
@@ -44,6 +47,10 @@ pub struct Compared {
     pub scores: u64,
     /// Greedy draws among several largest logits that a plain engine made too.
     pub ties: u64,
+    /// Draws whose key, position and token were compared.
+    pub draws: u64,
+    /// Pairs of samples that drew differently from equal logits at one position, each by a key of its own.
+    pub parted: u64,
 }
 
 impl Compared {
@@ -54,6 +61,22 @@ impl Compared {
         self.sites += other.sites;
         self.scores += other.scores;
         self.ties += other.ties;
+        self.draws += other.draws;
+        self.parted += other.parted;
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { positions, kv, sites, scores, draws, .. } = self;
+        if (*positions, *draws > 0) == (0, true) {
+            return write!(f, "{draws} draws");
+        }
+        write!(
+            f,
+            "{positions} positions, {kv} kv, {sites} rows of layer digests, {scores} log-probabilities"
+        )?;
+        if *draws > 0 { write!(f, ", {draws} draws") } else { Ok(()) }
     }
 }
 
@@ -70,6 +93,8 @@ pub enum Spread {
     FreshProcess,
     /// At least [`SPREAD_MIN`] greedy draws were among several largest logits.
     Ties,
+    /// At least [`SPREAD_MIN`] pairs of samples drew differently from equal logits, each by a key of its own.
+    Parted,
 }
 
 /// Cases from which on the spread minima are due.
@@ -100,6 +125,9 @@ pub struct Relation {
     pub spreads: &'static [Spread],
     /// Features that a campaign about this relation turns up.
     pub focus: &'static [Feature],
+    /// It is asked of every so many-th case of a campaign that asks more than one relation: what costs a whole execution, or a
+    /// process, is asked more rarely.
+    pub every: u64,
     /// Whether a subject can be judged by it; otherwise why not.
     pub applies: fn(&Capabilities) -> Result<(), &'static str>,
     /// Looks at the executions of a case in which a gate fired.
@@ -120,9 +148,23 @@ impl Relation {
     }
 }
 
+/// Whether the subject reports logits, and has and counts what is a relation's only gate.
+fn counts(
+    capabilities: &Capabilities,
+    gate: Sentinel,
+    missing: &'static str,
+) -> Result<(), &'static str> {
+    if !capabilities.logits {
+        return Err("the subject reports no logits");
+    }
+    if capabilities.sentinels.contains(&gate) { Ok(()) } else { Err(missing) }
+}
+
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 15] = [
+pub static RELATIONS: [&Relation; 21] = [
     &i1::I1,
+    &i1::SIBLINGS,
+    &i1::ORDER,
     &i2::CHUNK,
     &i2::PREEMPT,
     &i2::PREFIX,
@@ -135,9 +177,18 @@ pub static RELATIONS: [&Relation; 15] = [
     &i2::BUCKET,
     &i2::LAND,
     &i2::POISON,
+    &i2::PATH,
+    &i2::RESTORE,
     &i3::I3,
+    &i3::PROCESS,
+    &i4::I4,
     &d1::D1,
 ];
+
+/// The relation with exactly this identity.
+pub fn by_id(id: &str) -> Option<&'static Relation> {
+    RELATIONS.iter().copied().find(|r| r.id == id)
+}
 
 /// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
@@ -154,10 +205,12 @@ mod tests {
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
-        assert_eq!(named("I2").len(), 12);
+        assert_eq!(named("I2").len(), 14);
         assert_eq!(named("I2.chunk").len(), 1);
-        assert_eq!(named("i1").len(), 1);
-        assert_eq!(named("i2").len(), 12);
+        assert_eq!(named("i1").len(), 3);
+        assert_eq!(named("i2").len(), 14);
+        assert_eq!(by_id("I1").map(|r| r.path), Some("i1::cohabitants"));
+        assert!(by_id("I2").is_none());
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

@@ -4,6 +4,7 @@
 //! cases also hold these requests, of which only the tokens are drawn. They have room of their own in the pool and
 //! leave what was drawn as it is.
 
+use crate::contract::sampler::SamplerParams;
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
 use crate::workload::{Request, Workload};
 use crate::world::World;
@@ -48,8 +49,16 @@ struct Table<'a, 'b, 'r> {
 }
 
 impl Table<'_, '_, '_> {
-    /// A request that is cut, placed, preempted; one that its prefix serves; one of another namespace.
+    /// A request that is cut, placed, preempted; one that its prefix serves; one of another namespace; identical ones that
+    /// meet, and draw at random.
     fn prefix(&mut self) {
+        let (siblings, seed) = (self.prompt(), self.draw.word() >> 32);
+        for _ in 0..2 {
+            self.request(siblings.clone(), |r| {
+                r.sampling = SamplerParams { temperature: 1.5, ..r.sampling };
+                r.seed = Some(seed);
+            });
+        }
         let prompt = self.prompt();
         let all = prompt.len() as u32;
         let first = self.request(prompt.clone(), |_| {});

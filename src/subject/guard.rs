@@ -16,7 +16,7 @@ pub fn execute(
     workload: &Workload,
     schedule: &Schedule,
     seed: u64,
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
 ) -> Result<Run, SubjectError> {
     guarded(|| subject.execute(world, workload, schedule, seed, capture))
         .unwrap_or_else(|panic| Err(SubjectError::Failed(panic)))

@@ -5,6 +5,7 @@
 //! "inapplicable", never "held".
 
 pub mod guard;
+mod one_bit;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +17,8 @@ use crate::record::{Capture, Output, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
 use crate::workload::{Request, Workload};
 use crate::world::World;
+
+pub use one_bit::OneBit;
 
 /// What a subject can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,10 @@ pub struct Capabilities {
     pub ties: bool,
     /// Whether it reports the log-probabilities that requests ask for.
     pub logprobs: bool,
+    /// Whether it reports its draws, with keys that are derived as docs/contract.md section 11 says.
+    pub draws: bool,
+    /// Whether it reports what it holds when every request has left.
+    pub ledger: bool,
     /// Whether it reports a trajectory.
     pub trajectory: bool,
     /// Whether it can repeat a case in a fresh process.
@@ -55,6 +62,8 @@ impl Capabilities {
             plain: true,
             ties: true,
             logprobs: true,
+            draws: true,
+            ledger: true,
             trajectory: true,
             fresh_process: true,
             sentinels: SENTINELS.iter().map(|(sentinel, _)| *sentinel).collect(),
@@ -128,14 +137,14 @@ pub trait Subject: Sync {
     fn default_world(&self) -> World;
     /// Carries out `schedule` on a fresh instance. The result is a function of the arguments alone.
     ///
-    /// `capture` asks for the full logits of one position, besides the digests.
+    /// `capture` asks for values besides the digests, in [`Output::captured`]. A subject that has none leaves them out.
     fn execute(
         &self,
         world: &World,
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError>;
     /// What a plain engine of the same model makes of the first sample of a request alone: no scheduler, no blocks, no
     /// batch, code of its own around the operators. Called only if [`Capabilities::plain`] says so.

@@ -77,7 +77,7 @@ impl Subject for Engine {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
             match error {

@@ -21,7 +21,7 @@ fn try_run(
     subject: &dyn Subject,
     requests: &[Request],
     intents: &[Intent],
-    capture: Option<Capture>,
+    capture: Option<&Capture>,
 ) -> Result<Run, SubjectError> {
     let world = World { pool_blocks: 100, ..subject.default_world() };
     let workload = Workload { requests: requests.to_vec() };
@@ -122,9 +122,9 @@ fn log_probabilities_are_those_of_the_rows() {
         let tokens: Vec<u32> = prompt.into_iter().chain(got.tokens.iter().copied()).collect();
         for score in &got.scores {
             let id = SampleId::first(1);
-            let capture = Capture { id, position: score.position - 1 };
+            let capture = Capture::logits_at(id, score.position - 1);
             let captured =
-                try_run(&*subject, std::slice::from_ref(&asked), &[], Some(capture)).unwrap();
+                try_run(&*subject, std::slice::from_ref(&asked), &[], Some(&capture)).unwrap();
             let row = &output(&captured).captured[0].logits;
             let max = row.iter().copied().fold(f32::MIN, f32::max);
             let sum: f64 = row.iter().map(|x| f64::from(x - max).exp()).sum();

@@ -9,6 +9,7 @@ mod bugs;
 #[path = "../hash_faults/faulty.rs"]
 mod faulty;
 mod shapes;
+mod wrapped;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use lockstep::fixture::Fixture;
 use lockstep::harness::shrink::shrink;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
 use lockstep::record::{Capture, Run};
-use lockstep::relation::named;
+use lockstep::relation::by_id;
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -87,7 +88,7 @@ impl Engine {
         let campaign = Campaign {
             subject: self,
             space: Space::new(self.edges(), self.default_world()),
-            relations: named(relation),
+            relations: vec![by_id(relation).unwrap()],
             cases: CASES,
             time_max: None,
             seed,
@@ -120,7 +121,7 @@ impl Subject for Engine {
         workload: &Workload,
         schedule: &Schedule,
         seed: u64,
-        capture: Option<Capture>,
+        capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
         let n = self.executions.fetch_add(1, Ordering::Relaxed);
         if let Bug::Device(_) = self.bug {

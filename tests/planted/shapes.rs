@@ -59,14 +59,14 @@ fn a_prefix_of_exactly_one_block_in_a_mixed_batch() {
         let rows = 1 + cached + 2 - hit * block;
         assert_eq!((found.steps[1].rows, found.steps[1].sequences), (rows as u32, 2), "{cached}");
         for relation in RELATIONS {
-            let failure = failure_of(&sound, relation, &case, false).unwrap();
+            let failure = failure_of(&sound, relation, &case).unwrap();
             assert!(failure.is_none(), "{}, {cached} cached: {failure:?}", relation.id);
         }
         let case = mixed(faulty.default_world(), cached);
         let broken = RELATIONS
             .iter()
             .filter(|r| r.id != "D1")
-            .any(|r| failure_of(&faulty, r, &case, false).unwrap().is_some());
+            .any(|r| failure_of(&faulty, r, &case).unwrap().is_some());
         assert_eq!(broken, hit == 1, "{cached} cached");
     }
 }
@@ -119,7 +119,7 @@ fn one_block_more_than_the_pool_has() {
             }
             assert_eq!(found.sentinels.get(Sentinel::SwapIn), u64::from(swap));
             for relation in RELATIONS {
-                let failure = failure_of(&subject, relation, &case, false).unwrap();
+                let failure = failure_of(&subject, relation, &case).unwrap();
                 assert!(failure.is_none(), "{}: {failure:?}", relation.id);
             }
             if blocks > 1 {

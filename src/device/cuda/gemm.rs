@@ -33,6 +33,34 @@ impl Cuda {
         out: &GemmOutput<'_, Cuda>,
     ) -> Result<(), DeviceError> {
         let cuts = cuts(launch, w)?;
+        self.launch_gemm(launch, cuts, m, x, w, out)
+    }
+
+    /// See [`crate::device::Device::gemm_split`].
+    pub(super) fn gemm_split_rows(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &Buffer<u16>,
+        w: &CudaMatrix,
+        y: &mut Buffer<f32>,
+    ) -> Result<(), DeviceError> {
+        cuts(launch, w)?;
+        let only = launch.only(split)?;
+        self.launch_gemm(&only, argument(&only.cuts), m, x, w, &GemmOutput::Store(y))
+    }
+
+    /// Launches a GEMM whose cuts were checked.
+    fn launch_gemm(
+        &mut self,
+        launch: &GemmLaunch,
+        cuts: Cuts,
+        m: usize,
+        x: &Buffer<u16>,
+        w: &CudaMatrix,
+        out: &GemmOutput<'_, Cuda>,
+    ) -> Result<(), DeviceError> {
         let (mode, to, have) = sink(out);
         require_len("gemm", "x", x.len(), m * w.k)?;
         require_len("gemm", "output", have, m * w.n)?;
@@ -104,11 +132,16 @@ impl Cuda {
     }
 }
 
-/// The cut array as an argument, or a refusal.
+/// The cut array of a launch as an argument, or a refusal.
 fn cuts(launch: &GemmLaunch, w: &CudaMatrix) -> Result<Cuts, DeviceError> {
     let cuts = &launch.cuts;
     check_cuts(cuts, w.n, w.k, w.k_padded, SPLITS_MAX)?;
+    Ok(argument(cuts))
+}
+
+/// Cuts as an argument.
+fn argument(cuts: &[u32]) -> Cuts {
     let mut at = [0; SPLITS_MAX + 1];
     at[..cuts.len()].copy_from_slice(cuts);
-    Ok(Cuts { splits: cuts.len() as u32 - 1, at })
+    Cuts { splits: cuts.len() as u32 - 1, at }
 }

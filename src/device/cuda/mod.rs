@@ -331,6 +331,18 @@ impl Device for Cuda {
         self.gemm_rows(launch, m, x, w, &out)
     }
 
+    fn gemm_split(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &Buffer<u16>,
+        w: &CudaMatrix,
+        y: &mut Buffer<f32>,
+    ) -> Result<(), DeviceError> {
+        self.gemm_split_rows(launch, split, m, x, w, y)
+    }
+
     fn rope_and_store(
         &mut self,
         layer: usize,

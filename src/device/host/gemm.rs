@@ -99,6 +99,25 @@ impl Host {
         Ok(())
     }
 
+    /// See [`super::Device::gemm_split`].
+    pub(super) fn gemm_split_rows(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &[u16],
+        w: &HostMatrix,
+        y: &mut [f32],
+    ) -> Result<(), DeviceError> {
+        let n = w.n();
+        check_cuts(&launch.cuts, n, w.k(), w.k_padded(), usize::MAX)?;
+        require_len("gemm_split", "x", x.len(), m * w.k())?;
+        require_len("gemm_split", "y", y.len(), m * n)?;
+        self.decode_x(m, x, w);
+        self.multiply(&launch.only(split)?, m, w, Sink { y, n, add: false });
+        Ok(())
+    }
+
     /// Decodes x to rows of the padded K.
     fn decode_x(&mut self, m: usize, x: &[u16], w: &HostMatrix) {
         let (k, k_padded) = (w.k(), w.k_padded());

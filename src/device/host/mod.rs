@@ -259,6 +259,18 @@ impl Device for Host {
         self.gemm_rows(launch, m, x, w, out)
     }
 
+    fn gemm_split(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &Vec<u16>,
+        w: &HostMatrix,
+        y: &mut Vec<f32>,
+    ) -> Result<(), DeviceError> {
+        self.gemm_split_rows(launch, split, m, x, w, y)
+    }
+
     fn rope_and_store(
         &mut self,
         layer: usize,

@@ -17,6 +17,7 @@ pub(in crate::relation) static BUCKET: Relation = Relation {
     gates: &[Sentinel::BucketChanged],
     spreads: &[Spread::Fired(Sentinel::PaddedStep), Spread::Fired(Sentinel::BucketChanged)],
     focus: &[Feature::Bucket],
+    every: 1,
     applies: |c| can(c, ActKind::Bucket, "the subject has no padding buckets"),
     judge: |executions| {
         // A step is padded for all that are in it.

@@ -21,6 +21,7 @@ pub(in crate::relation) static CANCEL: Relation = Relation {
         Spread::Rare(Sentinel::AbortShared),
     ],
     focus: &[Feature::Abort, Feature::Cut, Feature::Swap, Feature::Samples],
+    every: 1,
     applies: |c| can(c, ActKind::Abort, "the subject can't abort"),
     judge: |executions| {
         let outputs = &executions.run().outputs;

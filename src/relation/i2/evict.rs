@@ -16,6 +16,7 @@ pub(in crate::relation) static EVICT: Relation = Relation {
     gates: &[Sentinel::EvictChosen],
     spreads: &[Spread::Fired(Sentinel::EvictChosen), Spread::Fired(Sentinel::EvictReread)],
     focus: &[Feature::Evict, Feature::Preempt],
+    every: 1,
     applies: |c| can(c, ActKind::Evict, "the subject has no cache to evict from"),
     judge: |executions| {
         let evicted = fired(executions, ActKind::Evict);

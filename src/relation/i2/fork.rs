@@ -21,6 +21,7 @@ pub(in crate::relation) static FORK: Relation = Relation {
         Spread::Fired(Sentinel::CowByParent),
     ],
     focus: &[Feature::Samples],
+    every: 1,
     applies: |c| can_with_kv(c, ActKind::Fork, "the subject can't fork"),
     judge: |executions| {
         // Whom they forked from is as much in danger as they are.

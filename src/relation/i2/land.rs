@@ -17,6 +17,7 @@ pub(in crate::relation) static LAND: Relation = Relation {
     gates: &[Sentinel::LandedLate],
     spreads: &[Spread::Fired(Sentinel::LandedLate), Spread::Fired(Sentinel::LandedAfterLeaving)],
     focus: &[Feature::Land, Feature::Preempt],
+    every: 1,
     applies: |c| can(c, ActKind::Land, "the subject can't let a chunk land late"),
     judge: |executions| {
         // What lands late may land in blocks of anybody.

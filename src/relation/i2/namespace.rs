@@ -24,6 +24,7 @@ pub(in crate::relation) static NAMESPACE: Relation = Relation {
         Spread::Fired(Sentinel::HitTokensSaved),
     ],
     focus: &[Feature::Namespace, Feature::Shared, Feature::Arrive],
+    every: 1,
     applies,
     judge,
 };

@@ -16,6 +16,7 @@ pub(in crate::relation) static PLACE: Relation = Relation {
     gates: &[Sentinel::Placed],
     spreads: &[Spread::Fired(Sentinel::Placed), Spread::Fired(Sentinel::FragmentedTable)],
     focus: &[Feature::Place],
+    every: 1,
     applies: |c| can(c, ActKind::Place, "the subject can't place blocks"),
     judge: |executions| {
         let placed = fired(executions, ActKind::Place);

@@ -18,6 +18,7 @@ pub(in crate::relation) static POISON: Relation = Relation {
     gates: &[Sentinel::Poisoned],
     spreads: &[Spread::Fired(Sentinel::Poisoned), Spread::Fired(Sentinel::PaddedStep)],
     focus: &[Feature::Poison, Feature::Preempt, Feature::Bucket],
+    every: 1,
     applies,
     judge,
 };

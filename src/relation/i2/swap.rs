@@ -22,6 +22,7 @@ pub(in crate::relation) static SWAP: Relation = Relation {
         Spread::Rare(Sentinel::SwapNoRoom),
     ],
     focus: &[Feature::Swap, Feature::Cut],
+    every: 1,
     applies: |c| can_with_kv(c, ActKind::Swap, "the subject can't swap"),
     judge: |executions| {
         let back = read_at(executions, KvMoment::SwappedIn);

@@ -1,7 +1,11 @@
 //! Every relation on the fixture engine, as trials of `cargo test`.
 //!
 //! Case numbers: `PROPTEST_CASES` (64 by default) for `tiny`; `small` costs about sixty times as much and runs a
-//! sixteenth of them. The batch-dependent mode is the positive control: it must go red in every run.
+//! sixteenth of them. The batch-dependent mode is the positive control: it must go red in every run, with all operators
+//! (here) and with each alone (`ablation.rs`); so must engines with other faults (`controls.rs`).
+
+mod ablation;
+mod controls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +13,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 use lockstep::case::CaseFile;
-use lockstep::contract::{Dtype, Mode};
+use lockstep::contract::{Dtype, Mode, Operator};
 use lockstep::fixture::{Fixture, FreshProcess};
 use lockstep::harness::policy::{Choice, DEVICE, Gpu};
 use lockstep::harness::{Report, Suite};
@@ -71,12 +75,13 @@ fn main() -> ExitCode {
                 let cases = suite.cases.div_ceil(divisor);
                 searches(&suite, subject, &format!("{label}{suffix}"), cases, &mut trials);
             }
-            controls(
-                &suite,
-                &open("tiny", Dtype::Bf16, Mode::batch_dependent())?,
-                suffix,
-                &mut trials,
-            );
+            let tiny = |mode| open("tiny", Dtype::Bf16, mode);
+            batch_dependent(&suite, &tiny(other_numerics())?, suffix, &mut trials);
+            for operator in Operator::ALL {
+                let subject = tiny(Mode::ablation(operator))?;
+                trials.push(ablation::trial(&suite, operator, subject, suffix));
+            }
+            controls::add(&suite, &tiny(Mode::Invariant)?, suffix, &mut trials);
             Ok(())
         })();
         if let Err(why) = result {
@@ -132,12 +137,20 @@ fn searches(suite: &Suite, subject: &Shared, label: &str, cases: u64, trials: &m
     }
 }
 
-/// Relations that the batch-dependent mode breaks.
-fn controlled() -> impl Iterator<Item = &'static Relation> {
-    RELATIONS.into_iter().filter(|r| r.id != "I3")
+/// Everything but the sampler follows the batch: what is found is found by its logits.
+fn other_numerics() -> Mode {
+    let operators = Operator::ALL.into_iter().filter(|o| *o != Operator::Sampler);
+    Mode::BatchDependent { operators: operators.collect() }
 }
 
-fn controls(suite: &Suite, control: &Shared, suffix: &str, trials: &mut Vec<Trial>) {
+/// Relations that the batch-dependent mode breaks. It repeats itself (I3), identical requests of a step are computed alike
+/// (I1.siblings), and I4 compares draws from equal logits only.
+fn controlled() -> impl Iterator<Item = &'static Relation> {
+    let holds = ["I1.siblings", "I3", "I3.process", "I4"];
+    RELATIONS.into_iter().filter(move |r| !holds.contains(&r.id))
+}
+
+fn batch_dependent(suite: &Suite, control: &Shared, suffix: &str, trials: &mut Vec<Trial>) {
     let capabilities = control.capabilities();
     for relation in controlled().filter(|r| (r.applies)(&capabilities).is_ok()) {
         let space = Space::new(control.edges(), control.default_world());
@@ -154,11 +167,13 @@ fn absent(why: &str, required: bool) -> Vec<Trial> {
         .iter()
         .flat_map(|(label, ..)| RELATIONS.map(|r| format!("{}::{label}::cuda", r.path)));
     let controls = controlled().map(|r| format!("c0::batch_dependent::{}::tiny::cuda", r.path));
+    let ablations = Operator::ALL.map(|o| ablation::name(o, "::cuda"));
+    let others = controls::NAMES.map(|name| format!("{name}::tiny::cuda"));
     let trial = |name| {
         let why = why.to_owned();
         Trial::test(name, move || Err(why.into())).with_ignored_flag(!required)
     };
-    searches.chain(controls).map(trial).collect()
+    searches.chain(controls).chain(ablations).chain(others).map(trial).collect()
 }
 
 /// The control is caught for the right reason, and shrinks to what a person can read.

@@ -1,0 +1,60 @@
+//! The positive control for any engine: the same engine, with one bit of its results flipped in company.
+
+use std::sync::Arc;
+
+use crate::case::Case;
+use crate::env::Environment;
+use crate::record::{Capture, Run};
+use crate::schedule::Schedule;
+use crate::workload::{Request, Workload};
+use crate::world::World;
+
+use super::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+
+/// An engine that flips the lowest bit of the last logits of a sample which shared a step, or of its last token if it reports no
+/// logits. A harness that doesn't find this sees nothing in this engine.
+pub struct OneBit(pub Arc<dyn Subject + Send>);
+
+impl Subject for OneBit {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn device(&self) -> &str {
+        self.0.device()
+    }
+    fn environment(&self) -> Environment {
+        self.0.environment()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn edges(&self) -> Edges {
+        self.0.edges()
+    }
+    fn default_world(&self) -> World {
+        self.0.default_world()
+    }
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<Run, SubjectError> {
+        let mut run = self.0.execute(world, workload, schedule, seed, capture)?;
+        for output in run.outputs.values_mut().filter(|o| o.shared_steps > 0) {
+            match output.positions.last_mut() {
+                Some(last) => last.logits ^= 1,
+                None => output.tokens.iter_mut().last().into_iter().for_each(|token| *token ^= 1),
+            }
+        }
+        Ok(run)
+    }
+    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
+        self.0.plain(request, seed)
+    }
+    fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
+        self.0.replay_in_fresh_process(case)
+    }
+}
