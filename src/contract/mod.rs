@@ -185,7 +185,9 @@ impl FromStr for Mode {
             None if text == "batch-dependent" => return Ok(Mode::batch_dependent()),
             Some(("batch-dependent", names)) => names,
             _ => {
-                return Err("expected invariant, batch-dependent or batch-dependent:OPERATORS".into());
+                return Err(
+                    "expected invariant, batch-dependent or batch-dependent:OPERATORS".into()
+                );
             }
         };
         let operator = |name: &str| {

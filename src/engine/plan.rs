@@ -171,21 +171,13 @@ impl Planner {
         // Ordinary engines take longer steps along K once a tile has several rows.
         let is_coarse = self.mode.spoils(Operator::GemmTile) && rows > SINGLE_ROWS_MAX;
         let cuts = if is_coarse { &weight.coarse } else { &weight.cuts };
-        GemmLaunch {
-            rows: tile,
-            splits,
-            cuts: Arc::clone(&cuts[count.trailing_zeros() as usize]),
-        }
+        GemmLaunch { rows: tile, splits, cuts: Arc::clone(&cuts[count.trailing_zeros() as usize]) }
     }
 
     /// The key of a draw, from the sequence's own. Engines had one generator a batch, whose numbers went to the sequences in
     /// the order of their places.
     pub fn draw_key(&self, own: [u32; 2], place: u32) -> [u32; 2] {
-        if self.mode.spoils(Operator::Sampler) {
-            [own[0].wrapping_add(place), own[1]]
-        } else {
-            own
-        }
+        if self.mode.spoils(Operator::Sampler) { [own[0].wrapping_add(place), own[1]] } else { own }
     }
 
     /// Ordinary engines split a long row more when there are few sequences to fill the machine.
@@ -240,7 +232,8 @@ mod tests {
             (Constants::REAL, 14336),
         ] {
             for splits in [1, 2, 4, 8].into_iter().filter(|s| s * 16 <= k) {
-                let (fine, coarse) = (constants.cuts(k, splits), coarse_cuts(&constants, k, splits));
+                let (fine, coarse) =
+                    (constants.cuts(k, splits), coarse_cuts(&constants, k, splits));
                 assert_eq!(fine.len(), coarse.len());
                 assert_eq!((coarse[0], coarse.last()), (0, fine.last()), "{k} in {splits}");
                 assert!(coarse.windows(2).all(|w| w[0] < w[1] && w[1] % 16 == 0), "{coarse:?}");

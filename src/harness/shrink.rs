@@ -57,8 +57,8 @@ pub(super) fn judgement_of(
     relation: &Relation,
     case: &Case,
 ) -> Result<Judgement, SubjectError> {
-    let judged = Executions::new(subject, case)
-        .and_then(|mut executions| relation.judge(&mut executions));
+    let judged =
+        Executions::new(subject, case).and_then(|mut executions| relation.judge(&mut executions));
     match judged {
         Err(SubjectError::Failed(why)) => Ok(Judgement::Broken(Box::new(compare::crash(why)))),
         other => other,

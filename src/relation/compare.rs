@@ -272,7 +272,8 @@ pub(super) fn twins(
     }
     if differences.is_empty() && ended && compared.positions == 0 {
         let place = Place { id: Some(id), ..Place::default() };
-        differences.insert(Observable::Coverage, (place, "no position was computed by both".into()));
+        differences
+            .insert(Observable::Coverage, (place, "no position was computed by both".into()));
     }
     conclude(got, other, differences, origin).map_or(Ok(compared), Err)
 }

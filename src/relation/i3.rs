@@ -20,10 +20,7 @@ pub(super) static I3: Relation = Relation {
     statement: "the same inputs give the same state at every step boundary",
     varies: "nothing",
     gates: &[Sentinel::SharedStep],
-    spreads: &[
-        Spread::Fired(Sentinel::PreemptRecompute),
-        Spread::Fired(Sentinel::HitTokensSaved),
-    ],
+    spreads: &[Spread::Fired(Sentinel::PreemptRecompute), Spread::Fired(Sentinel::HitTokensSaved)],
     focus: &[Feature::Preempt, Feature::Shared, Feature::Arrive],
     every: 4,
     applies,

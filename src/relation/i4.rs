@@ -24,7 +24,13 @@ pub(super) static I4: Relation = Relation {
         Spread::Fired(Sentinel::Abort),
         Spread::Parted,
     ],
-    focus: &[Feature::Sampled, Feature::Samples, Feature::Siblings, Feature::Abort, Feature::Preempt],
+    focus: &[
+        Feature::Sampled,
+        Feature::Samples,
+        Feature::Siblings,
+        Feature::Abort,
+        Feature::Preempt,
+    ],
     every: 2,
     applies,
     judge,
@@ -186,10 +192,12 @@ fn parted(workload: &Workload, run: &Run) -> u64 {
         let alike = a.0.prompt == b.0.prompt && a.0.sampling == b.0.sampling && a.1 != b.1;
         let first = |o: &Output| o.draws.first().map(|d| d.token);
         let from = a.0.prompt.own_tokens().len() as u32 - 1;
-        let logits = |o: &Output| o.positions.iter().rev().find(|p| p.position == from).map(|p| p.logits);
+        let logits =
+            |o: &Output| o.positions.iter().rev().find(|p| p.position == from).map(|p| p.logits);
         alike && logits(a.2) == logits(b.2) && first(a.2) != first(b.2)
     };
-    let pairs = sampled.iter().enumerate().flat_map(|(i, a)| sampled[i + 1..].iter().map(move |b| (a, b)));
+    let pairs =
+        sampled.iter().enumerate().flat_map(|(i, a)| sampled[i + 1..].iter().map(move |b| (a, b)));
     pairs.filter(|pair| part(*pair)).count() as u64
 }
 

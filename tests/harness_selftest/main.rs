@@ -173,8 +173,7 @@ fn listing() -> Result<(), String> {
     let (output, _folder) = child("none", &["--list", "--format", "terse"], "64");
     expect(&output, 0, &[])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names =
-        ["i1::cohabitants", "i2::chunk", "i3::replay", "c0::one_bit::i1::cohabitants"];
+    let names = ["i1::cohabitants", "i2::chunk", "i3::replay", "c0::one_bit::i1::cohabitants"];
     let lines: String = names.iter().map(|name| format!("{name}::toy: test\n")).collect();
     if text != lines || !output.stderr.is_empty() {
         return Err(format!("listed {text:?}"));

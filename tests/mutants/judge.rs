@@ -12,7 +12,7 @@ use lockstep::contract::{Mode, hex};
 use lockstep::harness::{Campaign, ShrinkBudget};
 use lockstep::record::Run;
 use lockstep::relation::x1::schedules;
-use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, named};
+use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, by_id};
 use lockstep::strategy::{Space, cases};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::unwind::guarded;
@@ -22,11 +22,6 @@ use sha2::{Digest as _, Sha256};
 use crate::job::{Answer, Job, Stage, is_expected};
 use crate::open::{Opened, Opener, dtype};
 use crate::{marker, shapes};
-
-/// I3 costs an execution more; as in a campaign, every so many-th case pays it.
-const REPLAY_EVERY: u64 = 4;
-/// A fresh process costs far more.
-const FRESH_PROCESS_EVERY: u64 = 128;
 
 /// What was seen of one case.
 #[derive(Default)]
@@ -40,12 +35,10 @@ struct Seen {
 
 /// Does a job; the error says why it could not be done.
 pub(crate) fn judge(job: &Job, started: Instant) -> Result<Answer, String> {
-    let mut relations: Vec<&'static Relation> =
-        job.relations.iter().flat_map(|name| named(name)).collect();
-    if job.relations.is_empty() {
+    let named = job.relations.iter().map(|id| by_id(id).ok_or(format!("no relation {id:?}")));
+    let mut relations = named.collect::<Result<Vec<_>, _>>()?;
+    if relations.is_empty() {
         relations = RELATIONS.to_vec();
-    } else if relations.is_empty() {
-        return Err(format!("no relation is called {:?}", job.relations));
     }
     let mut opener = Opener::default();
     let mut answer = Answer::default();
@@ -154,8 +147,7 @@ impl<'j> Stand<'j> {
     /// Judges one case by every relation.
     fn look(&self, subject: &dyn Subject, case: &Case, index: u64) -> Result<Seen, String> {
         let mut seen = Seen::default();
-        let fresh = index.is_multiple_of(FRESH_PROCESS_EVERY);
-        let mut executions = match Executions::new(subject, case, fresh) {
+        let mut executions = match Executions::new(subject, case) {
             Ok(executions) => executions,
             Err(SubjectError::Failed(why)) => {
                 seen.digest = hex(&Sha256::digest(&why));
@@ -167,10 +159,8 @@ impl<'j> Stand<'j> {
         seen.digest = digest(executions.run());
         seen.sentinels = executions.run().sentinels.by_name();
         for relation in self.relations {
-            if relation.id == "I3"
-                && self.relations.len() > 1
-                && !index.is_multiple_of(REPLAY_EVERY)
-            {
+            // As in a campaign: what costs a whole execution, or a process, is asked more rarely.
+            if self.relations.len() > 1 && !index.is_multiple_of(relation.every) {
                 continue;
             }
             let judged = guarded(|| relation.judge(&mut executions))

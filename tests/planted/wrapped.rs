@@ -227,7 +227,9 @@ const FAULTS: [(&str, Observable, Spoil, usize); 13] = [
         "I4",
         Observable::Coverage,
         |_, _, run| {
-            run.outputs.values_mut().for_each(|o| o.draws.truncate(o.draws.len().saturating_sub(1)));
+            run.outputs
+                .values_mut()
+                .for_each(|o| o.draws.truncate(o.draws.len().saturating_sub(1)));
         },
         2,
     ),

@@ -127,7 +127,9 @@ fn count(
         return Ok(format!("{differing} of {judged} cases, by keys"));
     }
     if unseen > 0 {
-        return Err(format!("{unseen} of {differing} differ neither in digests nor in logits").into());
+        return Err(
+            format!("{unseen} of {differing} differ neither in digests nor in logits").into()
+        );
     }
     Ok(format!(
         "{differing} of {judged} cases: in {digests} by digests, in {logits} by logits, in {tokens} by tokens; named \

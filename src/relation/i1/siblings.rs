@@ -1,9 +1,7 @@
 //! I1, identical siblings.
 
 use crate::record::{Finish, Sentinel};
-use crate::relation::{
-    Compared, Executions, Judgement, Relation, Spread, compare, counts,
-};
+use crate::relation::{Compared, Executions, Judgement, Relation, Spread, compare, counts};
 use crate::strategy::Feature;
 use crate::subject::SubjectError;
 use crate::workload::{Request, SampleId};
@@ -31,14 +29,8 @@ fn kind(request: &Request, id: SampleId) -> Option<(Request, u32)> {
         (false, None) => return None,
     };
     let seed = request.seed.filter(|_| !request.sampling.is_greedy());
-    let asked = Request {
-        uid: 0,
-        seed,
-        samples: 1,
-        first_sample: 0,
-        namespace: 0,
-        ..request.clone()
-    };
+    let asked =
+        Request { uid: 0, seed, samples: 1, first_sample: 0, namespace: 0, ..request.clone() };
     Some((asked, sample))
 }
 

@@ -2,7 +2,9 @@
 
 use crate::record::{Finish, Output, Sentinel};
 use crate::relation::compare::{self, Place};
-use crate::relation::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, counts};
+use crate::relation::{
+    Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, counts,
+};
 use crate::schedule::Schedule;
 use crate::strategy::Feature;
 use crate::subject::SubjectError;
