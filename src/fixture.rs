@@ -68,7 +68,7 @@ impl Fixture<Host> {
         mode: Mode,
         unit: MatrixUnit,
     ) -> Result<Fixture<Host>, SubjectError> {
-        Fixture::new(name, model.into(), mode, unit, Host::new)
+        Fixture::on(name, model, mode, unit, Host::new)
     }
 }
 
@@ -79,7 +79,7 @@ impl Fixture<Hash> {
         model: impl Into<Source<'m>>,
         mode: Mode,
     ) -> Result<Fixture<Hash>, SubjectError> {
-        Fixture::new(name, model.into(), mode, MatrixUnit::SM90, Hash::new)
+        Fixture::on(name, model, mode, MatrixUnit::SM90, Hash::new)
     }
 }
 
@@ -94,18 +94,20 @@ impl Fixture<Cuda> {
     ) -> Result<Fixture<Cuda>, SubjectError> {
         let unit = context.gpu().arch.matrix_unit().unit;
         let device = |contract| Cuda::new(contract, Arc::clone(context));
-        Fixture::new(name, model.into(), mode, unit, device)
+        Fixture::on(name, model, mode, unit, device)
     }
 }
 
 impl<D: Device> Fixture<D> {
-    fn new(
+    /// The engine on a device of one's own, with this matrix unit.
+    pub fn on<'m>(
         name: &str,
-        model: Source<'_>,
+        model: impl Into<Source<'m>>,
         mode: Mode,
         unit: MatrixUnit,
         device: impl FnOnce(Contract) -> D,
     ) -> Result<Fixture<D>, SubjectError> {
+        let model = model.into();
         let config = model.config();
         let (contract, rope) = contract_of(&config, model.dtype(), unit, POSITIONS_MAX);
         let device = DeviceModel::open(&model, device(contract), &rope)

@@ -29,11 +29,12 @@ pub const REQUIRE_GPU: &str = "LOCKSTEP_REQUIRE_GPU";
 /// What the names of Lockstep's environment variables begin with.
 const PREFIX: &str = "LOCKSTEP_";
 /// The rest of the names that something reads.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "CUBIN_CACHE",
     "CUDA_WAIT",
     "DATA",
     "DEVICE",
+    "GOLDEN",
     "NVRTC",
     "REGRESSIONS",
     "REPEAT_CASE",

@@ -7,6 +7,7 @@
 pub mod compare;
 mod d1;
 pub mod executions;
+pub mod g1;
 mod i1;
 mod i2;
 mod i3;

@@ -1,16 +1,13 @@
 //! The hash device with one fault of state in it, of the kinds that engines had.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
-
-use lockstep::contract::Contract;
-use lockstep::contract::rope::RopeTable;
 use lockstep::device::hash::{Hash, HashBuffer, HashKv, HashMatrix};
 use lockstep::device::{
-    AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, KvDigest, KvShape, Layout,
-    LoggedRows, NormLaunch, QkNorm, SampleRow, Sequence, VariantCounts,
+    AttentionLaunch, Device, DeviceError, GemmLaunch, GemmOutput, Heads, Layout, NormLaunch,
+    QkNorm, SampleRow, Sequence,
 };
-use lockstep::weights::Recipe;
+use lockstep::fixture::Fixture;
+
+use super::altered::{self, Alteration, Altered};
 
 /// What goes wrong, and when: never in a canonical execution and in a scheduled one alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,22 +75,25 @@ impl Fault {
     ];
 }
 
-/// The device with the fault; `None` leaves it as it is.
+/// The fault of a device; `None` leaves it as it is.
+#[derive(Clone)]
 pub(crate) struct Faulty {
-    inner: Hash,
     fault: Option<Fault>,
     /// K and V before the step's last write.
     before: Option<HashKv>,
 }
 
 impl Faulty {
-    pub(crate) fn new(contract: Contract, fault: Option<Fault>) -> Faulty {
-        Faulty { inner: Hash::new(contract), fault, before: None }
-    }
-
     fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
+}
+
+/// The real engine on a device with a fault.
+pub(crate) type FaultyFixture = Fixture<Altered<Hash, Faulty>>;
+
+pub(crate) fn fixture(fault: Option<Fault>) -> FaultyFixture {
+    altered::fixture("tiny", Hash::new, Faulty { fault, before: None }).unwrap()
 }
 
 /// The layout with each continued chunk changed by `change`.
@@ -103,117 +103,10 @@ fn continued(layout: &Layout, change: impl Fn(&mut Sequence)) -> Layout {
     layout
 }
 
-fn norm_of<'a>(norm: QkNorm<'a, Faulty>) -> QkNorm<'a, Hash> {
-    QkNorm { q: norm.q, k: norm.k, eps: norm.eps }
-}
-
-impl Device for Faulty {
-    type F32 = HashBuffer;
-    type T16 = HashBuffer;
-    type Matrix = HashMatrix;
-    type Rope = <Hash as Device>::Rope;
-    type Kv = HashKv;
-    type Swap = HashKv;
-
-    fn name(&self) -> &'static str {
-        "faulty"
-    }
-    fn contract(&self) -> &Contract {
-        self.inner.contract()
-    }
-    fn fresh(&self) -> Faulty {
-        Faulty { inner: self.inner.fresh(), fault: self.fault, before: None }
-    }
-    fn watch(&mut self, on: bool) {
-        self.inner.watch(on);
-    }
-    fn keep(&mut self, entries: &BTreeSet<usize>) {
-        self.inner.keep(entries);
-    }
-    fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
-        self.inner.take_log()
-    }
-    fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
-        self.inner.counts()
-    }
-    fn upload(&self, values: &[u16]) -> Result<HashBuffer, DeviceError> {
-        self.inner.upload(values)
-    }
-    fn upload_f32(&self, values: &[f32]) -> Result<HashBuffer, DeviceError> {
-        self.inner.upload_f32(values)
-    }
-    fn upload_matrix(&self, n: usize, k: usize, values: &[u16]) -> Result<HashMatrix, DeviceError> {
-        self.inner.upload_matrix(n, k, values)
-    }
-    fn make(&self, recipe: &Recipe) -> Result<HashBuffer, DeviceError> {
-        self.inner.make(recipe)
-    }
-    fn make_matrix(&self, recipe: &Recipe) -> Result<HashMatrix, DeviceError> {
-        self.inner.make_matrix(recipe)
-    }
-    fn upload_rope(&self, table: &RopeTable) -> Result<Self::Rope, DeviceError> {
-        self.inner.upload_rope(table)
-    }
-    fn alloc_f32(&self, len: usize) -> Result<HashBuffer, DeviceError> {
-        self.inner.alloc_f32(len)
-    }
-    fn alloc_t16(&self, len: usize) -> Result<HashBuffer, DeviceError> {
-        self.inner.alloc_t16(len)
-    }
-    fn alloc_kv(&self, shape: KvShape) -> Result<HashKv, DeviceError> {
-        self.inner.alloc_kv(shape)
-    }
-
-    fn alloc_swap(&self, shape: KvShape) -> Result<HashKv, DeviceError> {
-        self.inner.alloc_swap(shape)
-    }
-
-    fn copy_block(&mut self, kv: &mut HashKv, from: u32, to: u32) -> Result<(), DeviceError> {
-        self.inner.copy_block(kv, from, to)
-    }
-
-    fn swap_out(
-        &mut self,
-        kv: &HashKv,
-        blocks: &[u32],
-        swap: &mut HashKv,
-        slots: &[u32],
-    ) -> Result<(), DeviceError> {
-        self.inner.swap_out(kv, blocks, swap, slots)
-    }
-
-    fn swap_in(
-        &mut self,
-        swap: &HashKv,
-        slots: &[u32],
-        kv: &mut HashKv,
-        blocks: &[u32],
-    ) -> Result<(), DeviceError> {
-        self.inner.swap_in(swap, slots, kv, blocks)
-    }
-
-    fn poison_f32(
-        &mut self,
-        x: &mut HashBuffer,
-        elements: Range<usize>,
-    ) -> Result<(), DeviceError> {
-        self.inner.poison_f32(x, elements)
-    }
-
-    fn poison_t16(
-        &mut self,
-        x: &mut HashBuffer,
-        elements: Range<usize>,
-    ) -> Result<(), DeviceError> {
-        self.inner.poison_t16(x, elements)
-    }
-
-    fn poison_block(&mut self, kv: &mut HashKv, block: u32) -> Result<(), DeviceError> {
-        self.inner.poison_block(kv, block)
-    }
-
+impl Alteration<Hash> for Faulty {
     fn embed(
         &mut self,
+        device: &mut Hash,
         embedding: &HashMatrix,
         tokens: &[u32],
         h: &mut HashBuffer,
@@ -222,11 +115,12 @@ impl Device for Faulty {
         if self.has(Fault::TokenOfTheRowBefore) && tokens.len() > 1 {
             tokens[1] = tokens[0];
         }
-        self.inner.embed(embedding, &tokens, h)
+        device.embed(embedding, &tokens, h)
     }
 
     fn rmsnorm(
         &mut self,
+        device: &mut Hash,
         launch: NormLaunch,
         m: usize,
         n: usize,
@@ -235,7 +129,7 @@ impl Device for Faulty {
         eps: f32,
         x: &mut HashBuffer,
     ) -> Result<(), DeviceError> {
-        self.inner.rmsnorm(launch, m, n, h, weight, eps, x)?;
+        device.rmsnorm(launch, m, n, h, weight, eps, x)?;
         if self.has(Fault::NormSkipped) && launch.fused {
             x.clone_from(h);
         }
@@ -244,35 +138,33 @@ impl Device for Faulty {
 
     fn gemm(
         &mut self,
+        device: &mut Hash,
         launch: &GemmLaunch,
         m: usize,
         x: &HashBuffer,
         w: &HashMatrix,
-        out: GemmOutput<'_, Faulty>,
+        out: GemmOutput<'_, Hash>,
     ) -> Result<(), DeviceError> {
-        let out = match out {
+        match out {
             GemmOutput::Residual(h) if self.has(Fault::ResidualLost) && (5..9).contains(&m) => {
-                return self.inner.gemm(launch, m, x, w, GemmOutput::Residual(&mut h.clone()));
+                device.gemm(launch, m, x, w, GemmOutput::Residual(&mut h.clone()))
             }
-            GemmOutput::Round(y) => GemmOutput::Round(y),
-            GemmOutput::Residual(h) => GemmOutput::Residual(h),
-            GemmOutput::Store(y) => GemmOutput::Store(y),
-        };
-        self.inner.gemm(launch, m, x, w, out)
+            out => device.gemm(launch, m, x, w, out),
+        }
     }
 
     fn rope_and_store(
         &mut self,
+        device: &mut Hash,
         layer: usize,
         heads: Heads,
         layout: &Layout,
         qkv: &HashBuffer,
-        norm: Option<QkNorm<'_, Faulty>>,
-        rope: &Self::Rope,
+        norm: Option<QkNorm<'_, Hash>>,
+        rope: &<Hash as Device>::Rope,
         q: &mut HashBuffer,
         kv: &mut HashKv,
     ) -> Result<(), DeviceError> {
-        let norm = norm.map(norm_of);
         let size = layout.block_size;
         let mut layout = layout.clone();
         let mut layer = layer;
@@ -284,7 +176,7 @@ impl Device for Faulty {
                 let mut first = layout.clone();
                 first.sequences.pop();
                 let again = norm.as_ref().map(|n| QkNorm { q: n.q, k: n.k, eps: n.eps });
-                let mut spare = self.inner.fresh();
+                let mut spare = device.fresh();
                 let unused = &mut q.clone();
                 spare.rope_and_store(
                     layer,
@@ -297,7 +189,7 @@ impl Device for Faulty {
                     &mut others,
                 )?;
                 let mut lost = kv.clone();
-                self.inner.rope_and_store(layer, heads, &layout, qkv, norm, rope, q, &mut lost)?;
+                device.rope_and_store(layer, heads, &layout, qkv, norm, rope, q, &mut lost)?;
                 *kv = others;
                 return Ok(());
             }
@@ -330,11 +222,12 @@ impl Device for Faulty {
             }
             _ => {}
         }
-        self.inner.rope_and_store(layer, heads, &layout, qkv, norm, rope, q, kv)
+        device.rope_and_store(layer, heads, &layout, qkv, norm, rope, q, kv)
     }
 
     fn attention(
         &mut self,
+        device: &mut Hash,
         launch: AttentionLaunch,
         layer: usize,
         heads: Heads,
@@ -366,24 +259,26 @@ impl Device for Faulty {
             Some(Fault::RowsRotated) if shared => layout.sequences.rotate_left(1),
             _ => {}
         }
-        self.inner.attention(launch, layer, heads, &layout, q, read, out)
+        device.attention(launch, layer, heads, &layout, q, read, out)
     }
 
     fn swiglu(
         &mut self,
+        device: &mut Hash,
         m: usize,
         f: usize,
         gate_up: &HashBuffer,
         z: &mut HashBuffer,
     ) -> Result<(), DeviceError> {
         if self.has(Fault::ActivationSkipped) && m >= 9 {
-            return self.inner.swiglu(m, f, gate_up, &mut z.clone());
+            return device.swiglu(m, f, gate_up, &mut z.clone());
         }
-        self.inner.swiglu(m, f, gate_up, z)
+        device.swiglu(m, f, gate_up, z)
     }
 
     fn logprobs(
         &mut self,
+        device: &mut Hash,
         vocab: usize,
         logits: &HashBuffer,
         rows: &[u32],
@@ -394,11 +289,12 @@ impl Device for Faulty {
             let last = rows.len() - 1;
             rows[last] = rows[0];
         }
-        self.inner.logprobs(vocab, logits, &rows, ids)
+        device.logprobs(vocab, logits, &rows, ids)
     }
 
     fn sample(
         &mut self,
+        device: &mut Hash,
         vocab: usize,
         logits: &HashBuffer,
         rows: &[SampleRow],
@@ -411,42 +307,6 @@ impl Device for Faulty {
             }
             _ => {}
         }
-        self.inner.sample(vocab, logits, &rows)
-    }
-
-    fn digest_rows(&mut self, m: usize, n: usize, x: &HashBuffer) -> Result<Vec<u64>, DeviceError> {
-        self.inner.digest_rows(m, n, x)
-    }
-    fn digest_kv(
-        &mut self,
-        layer: usize,
-        kv: &HashKv,
-        blocks: &[u32],
-        from: u32,
-        to: u32,
-    ) -> Result<Vec<KvDigest>, DeviceError> {
-        self.inner.digest_kv(layer, kv, blocks, from, to)
-    }
-    fn read_row(&mut self, n: usize, x: &HashBuffer, row: usize) -> Result<Vec<f32>, DeviceError> {
-        self.inner.read_row(n, x, row)
-    }
-    fn read_f32(&mut self, x: &HashBuffer, len: usize) -> Result<Vec<f32>, DeviceError> {
-        self.inner.read_f32(x, len)
-    }
-    fn read_t16(&mut self, x: &HashBuffer, len: usize) -> Result<Vec<u16>, DeviceError> {
-        self.inner.read_t16(x, len)
-    }
-    fn read_matrix(&mut self, w: &HashMatrix) -> Result<Vec<u16>, DeviceError> {
-        self.inner.read_matrix(w)
-    }
-    fn read_kv(
-        &mut self,
-        layer: usize,
-        kv: &HashKv,
-        blocks: &[u32],
-        from: u32,
-        to: u32,
-    ) -> Result<[Vec<u16>; 2], DeviceError> {
-        self.inner.read_kv(layer, kv, blocks, from, to)
+        device.sample(vocab, logits, &rows)
     }
 }

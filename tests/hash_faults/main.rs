@@ -1,10 +1,11 @@
 //! The hash device finds faults of state: each is planted in a wrapper of the device, under the real engine, and must
 //! break a relation; without one everything holds.
 
+#[path = "../support/altered.rs"]
+mod altered;
 mod faulty;
 
-use lockstep::contract::{MatrixUnit, Mode};
-use lockstep::engine::{self, DeviceModel, EngineError, contract_of, plan};
+use lockstep::contract::Mode;
 use lockstep::fixture::Fixture;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
 use lockstep::record::{Capture, Run, Sentinel};
@@ -12,23 +13,20 @@ use lockstep::relation::{Observable, RELATIONS};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
-use lockstep::weights::{self, Source};
+use lockstep::weights;
 use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
 
-use faulty::{Fault, Faulty};
+use faulty::{Fault, FaultyFixture};
 
 /// The real engine on a device with a fault.
 struct Engine {
-    model: DeviceModel<Faulty>,
+    fixture: FaultyFixture,
 }
 
 impl Engine {
     fn new(fault: Option<Fault>) -> Engine {
-        let source = weights::source("tiny", None).unwrap();
-        let (contract, rope) = contract_of(&source.config(), source.dtype(), MatrixUnit::SM90, 512);
-        let device = Faulty::new(contract, fault);
-        Engine { model: DeviceModel::open(&source, device, &rope).unwrap() }
+        Engine { fixture: faulty::fixture(fault) }
     }
 
     fn campaign(&self, cases: u64) -> Report {
@@ -48,28 +46,19 @@ impl Engine {
 
 impl Subject for Engine {
     fn name(&self) -> &str {
-        "tiny"
+        self.fixture.name()
     }
     fn device(&self) -> &str {
-        self.model.device_name()
+        self.fixture.device()
     }
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fresh_process: false, plain: false, ..Capabilities::all() }
+        self.fixture.capabilities()
     }
     fn edges(&self) -> Edges {
-        let config = self.model.config();
-        Edges {
-            rows: plan::ROW_EDGES.to_vec(),
-            tile: config.constants.tile,
-            split: config.constants.split,
-            vocab: config.vocab as u32,
-            positions_max: self.model.positions_max() as u32,
-        }
+        Edges { positions_max: 512, ..self.fixture.edges() }
     }
     fn default_world(&self) -> World {
-        let source: Source<'_> = weights::source("tiny", None).unwrap();
-        let fixture = Fixture::hash("tiny", source, Mode::Invariant).unwrap();
-        fixture.default_world()
+        self.fixture.default_world()
     }
     fn execute(
         &self,
@@ -79,13 +68,7 @@ impl Subject for Engine {
         seed: u64,
         capture: Option<&Capture>,
     ) -> Result<Run, SubjectError> {
-        engine::execute(&self.model, world, workload, schedule, seed, capture).map_err(|error| {
-            match error {
-                EngineError::BadInput(why) => SubjectError::BadInput(why),
-                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
-                other => SubjectError::Failed(other.to_string()),
-            }
-        })
+        self.fixture.execute(world, workload, schedule, seed, capture)
     }
 }
 

@@ -5,6 +5,8 @@
 //! A minimum is (sequences, deviations, tokens): a sequence is a sample of a request; a deviation is an intent, or a pool
 //! that does not hold everything at once; tokens are those of the prompts and those asked for.
 
+#[path = "../support/altered.rs"]
+mod altered;
 mod bugs;
 #[path = "../hash_faults/faulty.rs"]
 mod faulty;
@@ -15,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lockstep::case::Case;
-use lockstep::contract::{MatrixUnit, Mode};
-use lockstep::engine::{self, DeviceModel, EngineError, contract_of};
+use lockstep::contract::Mode;
 use lockstep::fixture::Fixture;
 use lockstep::harness::shrink::shrink;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
@@ -29,7 +30,7 @@ use lockstep::weights;
 use lockstep::workload::Workload;
 use lockstep::world::World;
 
-use faulty::{Fault, Faulty};
+use faulty::{Fault, FaultyFixture};
 
 /// Seeds of the campaigns in which each bug is looked for.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
@@ -66,19 +67,17 @@ struct Planted {
 struct Engine {
     bug: Bug,
     plain: Fixture<lockstep::device::hash::Hash>,
-    faulty: DeviceModel<Faulty>,
+    faulty: FaultyFixture,
     executions: AtomicU64,
 }
 
 impl Engine {
     fn new(bug: Bug) -> Engine {
         let source = weights::source("tiny", None).unwrap();
-        let (contract, rope) = contract_of(&source.config(), source.dtype(), MatrixUnit::SM90, 512);
         let fault = if let Bug::Device(fault) = bug { Some(fault) } else { None };
-        let device = Faulty::new(contract, fault);
         Engine {
             bug,
-            faulty: DeviceModel::open(&source, device, &rope).unwrap(),
+            faulty: faulty::fixture(fault),
             plain: Fixture::hash("tiny", source, Mode::Invariant).unwrap(),
             executions: AtomicU64::new(0),
         }
@@ -125,12 +124,7 @@ impl Subject for Engine {
     ) -> Result<Run, SubjectError> {
         let n = self.executions.fetch_add(1, Ordering::Relaxed);
         if let Bug::Device(_) = self.bug {
-            let run = engine::execute(&self.faulty, world, workload, schedule, seed, capture);
-            return run.map_err(|error| match error {
-                EngineError::BadInput(why) => SubjectError::BadInput(why),
-                EngineError::Device(why) => SubjectError::Unavailable(why.to_string()),
-                other => SubjectError::Failed(other.to_string()),
-            });
+            return self.faulty.execute(world, workload, schedule, seed, capture);
         }
         let mut run = self.plain.execute(world, workload, schedule, seed, capture)?;
         let flips = match self.bug {
