@@ -20,7 +20,9 @@ impl Snapshot {
     pub(crate) fn new(preset: &str, dtype: Dtype, unit: MatrixUnit) -> Snapshot {
         let MatrixUnit { terms, fraction_bits } = unit;
         let source = match unit {
-            MatrixUnit::SM90 => "of sm_90, as measured on an H200; the same on the host and on a GPU",
+            MatrixUnit::SM90 => {
+                "of sm_90, as measured on an H200; the same on the host and on a GPU"
+            }
             _ => "of sm_80; derived on the host, not verified on hardware",
         };
         let of = dtype.name();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::format::Target;
+use super::format::{Mutant, Target};
 use super::process::{self, Ended};
 use super::programs::{JUDGE, Programs};
 use super::schemata::Numbered;
@@ -26,6 +26,8 @@ const LIMIT_CLEAN: Duration = Duration::from_secs(600);
 const LIMIT_MIN: Duration = Duration::from_secs(20);
 /// Time limit in times of the clean control.
 const LIMIT_FACTOR: u32 = 5;
+/// The observer of golden snapshots, and the test that it is.
+const GOLDEN: (&str, &str) = ("G1", "golden/g1::golden::tiny");
 /// Cases of the twin stage: both devices run each of them.
 const TWIN_CASES: u64 = 40;
 
@@ -97,6 +99,18 @@ fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
         vec!["host"]
     } else {
         vec!["hash", "host"]
+    }
+}
+
+/// Test programs that observe a mutant, as `TARGET/FILTER`: all that a harness mutant names, and the golden snapshots,
+/// which are no relation over cases.
+pub(super) fn tests_of(mutant: &Mutant, device: Device) -> Vec<&str> {
+    match (mutant.target, device) {
+        (Target::Harness, _) => mutant.expect.iter().map(String::as_str).collect(),
+        (Target::Rust, Device::Host) if mutant.expect.iter().any(|e| e == GOLDEN.0) => {
+            vec![GOLDEN.1]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -201,8 +215,8 @@ impl Campaign<'_> {
                 return Ok(Err("the copy with no mutant chosen differs from the tree".into()));
             }
         }
-        let harness = mutants.iter().filter(|n| n.mutant.target == Target::Harness);
-        let tests: BTreeSet<&String> = harness.flat_map(|n| &n.mutant.expect).collect();
+        let tests: BTreeSet<&str> =
+            mutants.iter().flat_map(|n| tests_of(n.mutant, self.device)).collect();
         for test in tests {
             let (status, wall, tail) = self.test(test, 0, "clean-tests", LIMIT_CLEAN)?;
             if status != Some(0) {
@@ -211,7 +225,7 @@ impl Campaign<'_> {
             if !tail.contains(" passed") || tail.contains(" 0 passed") {
                 return Ok(Err(format!("{test} names no test:\n{tail}")));
             }
-            clean.limits.insert(test.clone(), limit(wall));
+            clean.limits.insert(test.to_owned(), limit(wall));
         }
         Ok(Ok(clean))
     }
@@ -325,7 +339,16 @@ impl Campaign<'_> {
             .filter_map(|by| by.as_str().map(str::to_owned))
             .collect();
         let number = |name: &str| answer[name].as_u64().unwrap_or(0);
-        let expected = answer["expected"] == true;
+        let mut by = by;
+        let mut expected = answer["expected"] == true;
+        let mut seconds = answer["seconds"].as_f64().unwrap_or(wall);
+        if !expected && let Some(test) = tests_of(mutant, self.device).first() {
+            let limit = clean.limits[*test];
+            let (status, wall, _) = self.test(test, numbered.number, &mutant.id, limit)?;
+            seconds += wall.as_secs_f64();
+            expected = status == Some(101);
+            by.extend(expected.then(|| GOLDEN.0.to_owned()));
+        }
         let differed = number("differed");
         let verdict = if !ended.executed {
             Verdict::NotExercised
@@ -341,7 +364,7 @@ impl Campaign<'_> {
         Ok(Row {
             by,
             expected,
-            seconds: answer["seconds"].as_f64().unwrap_or(wall),
+            seconds,
             cases: number("cases"),
             reached: number("reached"),
             executed: number("executed"),
@@ -356,7 +379,7 @@ impl Campaign<'_> {
     fn harness_mutant(&self, numbered: &Numbered<'_>, clean: &Clean) -> anyhow::Result<Row> {
         let mutant = numbered.mutant;
         let mut row = Row::new(mutant, Verdict::NotExercised, "");
-        for test in &mutant.expect {
+        for test in tests_of(mutant, self.device) {
             let limit = clean.limits[test];
             let (status, wall, tail) = self.test(test, numbered.number, &mutant.id, limit)?;
             row.seconds += wall.as_secs_f64();
@@ -376,7 +399,7 @@ impl Campaign<'_> {
                 // Tests that fail end with 101.
                 Some(101) => {
                     ensure!(executed, "{}: {test} fails, and the mutant did not run", mutant.id);
-                    row.by.push(test.clone());
+                    row.by.push(test.to_owned());
                     row.expected = true;
                     row.differed = 1;
                     row.verdict = Verdict::Killed;

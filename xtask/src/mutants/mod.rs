@@ -182,9 +182,10 @@ fn choose<'m>(
 /// Test targets that judge the chosen mutants.
 fn targets(chosen: &[Numbered<'_>], arguments: &Arguments) -> Vec<String> {
     let mut targets = vec![JUDGE.to_owned()];
-    let is_judged = arguments.device == Device::Host && !arguments.check;
-    let harness = chosen.iter().filter(|n| is_judged && n.mutant.target == Target::Harness);
-    for test in harness.flat_map(|n| &n.mutant.expect) {
+    let device = arguments.device;
+    let is_judged = !arguments.check && arguments.bundle.is_none();
+    let judged = chosen.iter().filter(|n| is_judged && device.judges(n.mutant.target));
+    for test in judged.flat_map(|n| campaign::tests_of(n.mutant, device)) {
         let target = test.split('/').next().unwrap_or(test).to_owned();
         if !targets.contains(&target) {
             targets.push(target);
