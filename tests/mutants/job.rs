@@ -42,8 +42,8 @@ pub(crate) struct Job {
     /// Relations that held in some case of the clean control: one that holds in none is vacuous.
     #[serde(default)]
     pub(crate) clean_held: Vec<String>,
-    /// Whether to run the two test shapes in use today.
-    pub(crate) shapes: bool,
+    /// Device on which to run the two test shapes in use today, if they are asked for.
+    pub(crate) shapes: Option<String>,
     /// Whether to shrink the first failing case, and to draw only cases that are about the relations asked: a cell of
     /// the matrix.
     pub(crate) cell: bool,

@@ -66,8 +66,7 @@ pub(crate) fn judge(job: &Job, started: Instant) -> Result<Answer, String> {
     if answer.seconds == 0.0 {
         answer.seconds = started.elapsed().as_secs_f64();
     }
-    if job.shapes {
-        let on = if job.stages.iter().any(|s| s.on == "cuda") { "cuda" } else { "host" };
+    if let Some(on) = &job.shapes {
         let subject = opener.open(on, "tiny", dtype("bf16")?, Mode::Invariant, false)?;
         answer.bs1_vs_bsn = Some(shapes::batch_one_against_batch_n(&*subject));
         answer.unique_texts = Some(shapes::unique_texts(&*subject));

@@ -102,7 +102,7 @@ fn trials() -> Vec<Trial> {
                     record: true,
                     clean: Vec::new(),
                     clean_held: Vec::new(),
-                    shapes: on == "host",
+                    shapes: Some(on.into()),
                     cell: false,
                 };
                 let answer = judge::judge(&job, Instant::now())?;
