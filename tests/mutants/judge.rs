@@ -197,16 +197,16 @@ impl Seen {
 
 /// sha256 over everything that a run left behind.
 fn digest(run: &Run) -> String {
-    struct Into(Sha256);
-    impl std::fmt::Write for Into {
+    struct Hashing(Sha256);
+    impl std::fmt::Write for Hashing {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
             self.0.update(text.as_bytes());
             Ok(())
         }
     }
-    let mut into = Into(Sha256::new());
-    write!(into, "{} {:?}", run.trajectory.hash(), run.outputs).expect("hashing fails never");
-    hex(&into.0.finalize())
+    let mut hashing = Hashing(Sha256::new());
+    write!(hashing, "{} {:?}", run.trajectory.hash(), run.outputs).expect("hashing fails never");
+    hex(&hashing.0.finalize())
 }
 
 /// The GPU against the host, bit for bit.

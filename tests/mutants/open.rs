@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use lockstep::case::CaseFile;
 use lockstep::contract::{Dtype, Mode};
 use lockstep::fixture::{Fixture, FreshProcess};
+#[cfg(feature = "cuda")]
 use lockstep::harness::policy::{Choice, Gpu};
 use lockstep::subject::Subject;
 use lockstep::weights;
@@ -17,6 +18,7 @@ pub(crate) type Opened = Box<dyn Subject + Send>;
 /// Opens devices; the GPU once.
 #[derive(Default)]
 pub(crate) struct Opener {
+    #[cfg(feature = "cuda")]
     gpu: Option<Gpu>,
 }
 
