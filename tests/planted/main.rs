@@ -22,7 +22,7 @@ use lockstep::fixture::Fixture;
 use lockstep::harness::shrink::shrink;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
 use lockstep::record::{Capture, Run};
-use lockstep::relation::by_id;
+use lockstep::relation::{Observable, by_id};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
