@@ -163,6 +163,11 @@ impl CaseFile {
         Ok(file)
     }
 
+    /// The file's text in one line.
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).expect("a case file serialises")
+    }
+
     /// Writes the file under its content name in `folder`, whole or not at all, and returns its path.
     pub fn write_into(&self, folder: &Path) -> Result<PathBuf, CaseError> {
         let path = folder.join(self.file_name());

@@ -17,9 +17,9 @@ use crate::engine::{self, DeviceModel, EngineError, contract_of, plan};
 use crate::env::{Environment, Tool};
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
-use crate::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+use crate::subject::{Capabilities, Edges, Exact, PlainRun, Subject, SubjectError};
 use crate::text::Tokenizer;
-use crate::weights::{Preset, Source};
+use crate::weights::{Model, ModelConfig, Preset, Source};
 use crate::workload::{Request, Workload};
 use crate::world::World;
 
@@ -189,6 +189,10 @@ where
             fresh_process: self.fresh.is_some(),
             // It reads logits and draws by itself: the hash device has none to read.
             plain: self.model.device_name() != "hash",
+            exact: (self.model.device_name() != "hash").then(|| Exact {
+                digest: self.model.digest().into(),
+                positions: exact_positions(self.model.config()),
+            }),
             // Its head has equal rows; another model's hardly has.
             ties: self.model.config().name == Preset::Tiny.name(),
             ..Capabilities::all()
@@ -247,6 +251,10 @@ where
         generated.map_err(|error| SubjectError::Unavailable(error.to_string()))
     }
 
+    fn weights(&self) -> Result<Arc<Model>, SubjectError> {
+        Ok(self.plains.weights())
+    }
+
     fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
         let fresh = self.fresh.as_ref().ok_or_else(|| missing("no program was named"))?;
         let file = CaseFile {
@@ -287,6 +295,18 @@ where
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
+}
+
+/// Multiply-adds of a pass in f64 over the positions that a case can afford: about a second.
+const EXACT_MULTIPLY_ADDS: usize = 1 << 30;
+/// Fewest positions, whatever they cost, and most.
+const EXACT_POSITIONS: [usize; 2] = [16, 512];
+
+/// Positions a case that a pass in f64 can afford.
+fn exact_positions(config: &ModelConfig) -> u32 {
+    let multiply_adds = config.multiply_adds().max(1);
+    let [least, most] = EXACT_POSITIONS;
+    (EXACT_MULTIPLY_ADDS / multiply_adds).clamp(least, most) as u32
 }
 
 fn missing(why: &str) -> SubjectError {

@@ -7,8 +7,8 @@
 //!
 //! The field's coarse states (waiting, prefilling, decoding, preempted, swapped, finished, aborted) are split where a coarse
 //! one would make impossible n-grams look feasible: blocks are published and outputs finished only right after a
-//! computation, a prefix is served only right after an admission, and a sequence that has begun to make room computes next,
-//! or goes itself.
+//! computation, a prefix is served only right after an admission, a sequence that has begun to make room computes next,
+//! or goes itself, and a block that was begun by a decode is shared with nobody, so that no write to it copies it.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,15 +41,19 @@ pub enum State {
     PrefillClaim,
     /// Resident, having taken blocks for its next chunk.
     PrefillRoom,
-    /// Resident, right after a computation that drew a token.
+    /// Resident, right after a computation that drew a token and did not begin a block by a decode.
     Drawn,
-    /// The same, after its full blocks were published.
+    /// Resident, right after a decode that began a block. No fork attaches that block, which holds nothing of the prompt.
+    Begun,
+    /// Resident, after the full blocks of a computation that drew a token were published.
     Published,
     /// Resident, every known token but the last computed; swapped in since it drew.
     Decoding,
     /// Decoding, having taken a block to copy the one that it is about to write to.
     DecodeClaim,
-    /// Decoding, having taken the block for its next token.
+    /// Decoding, having copied the block that it is about to write to.
+    DecodeCopied,
+    /// Decoding, having taken the block that its next token begins.
     DecodeRoom,
     /// Lost its residency; will compute its tokens again.
     Preempted,
@@ -115,7 +119,7 @@ pub enum Event {
 }
 
 /// All states with the names that reports show.
-pub const STATES: [(State, &str); 25] = {
+pub const STATES: [(State, &str); 27] = {
     use State::*;
     [
         (Absent, "absent"),
@@ -131,9 +135,11 @@ pub const STATES: [(State, &str); 25] = {
         (PrefillClaim, "prefill_claim"),
         (PrefillRoom, "prefill_room"),
         (Drawn, "drawn"),
+        (Begun, "begun"),
         (Published, "published"),
         (Decoding, "decoding"),
         (DecodeClaim, "decode_claim"),
+        (DecodeCopied, "decode_copied"),
         (DecodeRoom, "decode_room"),
         (Preempted, "preempted"),
         (Reoffered, "reoffered"),
@@ -194,7 +200,14 @@ const PREFILL: &[State] = &[State::Attached, State::Prefilling, State::Chunked, 
 /// Resident with nothing computed.
 const COLD: &[State] = &[State::Admitted, State::Searched, State::Cold, State::ColdRoom];
 /// Resident, decoding. What a claim is made for follows at once, so claims are left out.
-const DECODE: &[State] = &[State::Drawn, State::Published, State::Decoding, State::DecodeRoom];
+const DECODE: &[State] = &[
+    State::Drawn,
+    State::Begun,
+    State::Published,
+    State::Decoding,
+    State::DecodeCopied,
+    State::DecodeRoom,
+];
 
 /// Every transition there is. A state may have two rows for one event: a chunk may leave more to compute, or draw. A
 /// resident sequence whose chunk is in flight keeps its state until the chunk lands, or it leaves.
@@ -233,13 +246,14 @@ const TABLE: &[Row] = {
         Row(&[Chunked], Publish, Prefilling),
         // Room for a token, then the token.
         Row(&[Drawn, Published, Decoding], Evict, DecodeClaim),
-        Row(&[Drawn, Published, Decoding, DecodeClaim], CowCopy, DecodeRoom),
-        Row(&[Drawn, Published, Decoding], Evict, DecodeRoom),
-        Row(DECODE, Decode, Drawn),
-        Row(&[Drawn], Publish, Published),
-        Row(&[Drawn, Published], FinishEos, Finished),
-        Row(&[Drawn, Published], FinishStop, Finished),
-        Row(&[Drawn, Published], FinishLength, Finished),
+        Row(&[Drawn, Published, Decoding, DecodeClaim], CowCopy, DecodeCopied),
+        Row(&[Drawn, Begun, Published, Decoding], Evict, DecodeRoom),
+        Row(&[Drawn, Begun, Published, Decoding, DecodeCopied], Decode, Drawn),
+        Row(&[Drawn, Begun, Published, Decoding, DecodeRoom], Decode, Begun),
+        Row(&[Drawn, Begun], Publish, Published),
+        Row(&[Drawn, Begun, Published], FinishEos, Finished),
+        Row(&[Drawn, Begun, Published], FinishStop, Finished),
+        Row(&[Drawn, Begun, Published], FinishLength, Finished),
         // Out.
         Row(COLD, PreemptRecompute, Preempted),
         Row(PREFILL, PreemptRecompute, Preempted),

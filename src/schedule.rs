@@ -132,8 +132,9 @@ pub enum Act {
         /// Buckets.
         extra: u32,
     },
-    /// At a `Computed`: the chunk launched in this step lands only this many boundaries later. Until then the request is
-    /// in no other step; for marks, its tokens count as computed.
+    /// At a `Computed`: what is launched next for the request lands only this many boundaries later: a chunk, with the copy
+    /// of a shared block that it writes to, or a swap to host memory. At an `Offer`: so does a swap back from there. Until
+    /// then the request is in no other step and is not swapped in; for marks, its tokens count as computed.
     Land {
         /// Boundaries.
         late: u32,

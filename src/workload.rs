@@ -222,7 +222,7 @@ pub const REQUESTS_MAX: usize = 4096;
 /// Most stop tokens of a request.
 pub const STOP_TOKENS_MAX: usize = 64;
 /// Most stop strings of a request.
-pub const STOP_STRINGS_MAX: usize = 16;
+pub const STOP_STRINGS_MAX: usize = 64;
 /// Longest stop string, in bytes.
 pub const STOP_BYTES_MAX: usize = 256;
 /// Most alternatives listed with a token's log-probability.
@@ -349,10 +349,16 @@ impl Workload {
             if lengths.prompt > TOKENS_MAX || r.max_tokens as usize > TOKENS_MAX {
                 return Err(format!("request {} is longer than {TOKENS_MAX} tokens", r.uid));
             }
-            if r.samples == 0 || r.samples > SAMPLES_MAX || r.first_sample > SAMPLE_MAX {
+            if r.samples == 0 || r.samples > SAMPLES_MAX {
                 return Err(format!(
-                    "request {} asks for {} samples from number {}: 1..={SAMPLES_MAX} from 0..={SAMPLE_MAX} are allowed",
-                    r.uid, r.samples, r.first_sample
+                    "request {}: samples is {}, expected 1 to {SAMPLES_MAX}",
+                    r.uid, r.samples
+                ));
+            }
+            if r.first_sample > SAMPLE_MAX {
+                return Err(format!(
+                    "request {}: first_sample is {}, at most {SAMPLE_MAX} is allowed",
+                    r.uid, r.first_sample
                 ));
             }
             samples += r.samples as usize;

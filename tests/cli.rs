@@ -91,6 +91,39 @@ fn an_unknown_variable_of_ours_is_refused() {
     assert_eq!(text(&output.stderr).lines().count(), 1);
     assert!(text(&output.stderr).contains("LOCKSTEP_DEVICES"));
     assert_eq!(run("LOCKSTEP_DEVICE").status.code(), Some(0));
+    // A value that means nothing: here it is "host".
+    let output = run("LOCKSTEP_REQUIRE_GPU");
+    assert_eq!(output.status.code(), Some(2));
+    let err = text(&output.stderr);
+    assert_eq!(err.trim_end(), r#"lockstep: LOCKSTEP_REQUIRE_GPU: expected 0 or 1, found "host""#);
+}
+
+/// With `--json -` standard output is the document and nothing else, and no file is written.
+#[test]
+fn a_dash_sends_the_json_to_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lockstep(folder.path(), &["fuzz", "--cases", "3", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["verdict"], "held");
+    assert!(text(&output.stderr).contains("held: 3 cases"));
+    assert!(!folder.path().join("-").exists());
+}
+
+/// Where the folder of cases can't be made, the text of the case is printed, and replays.
+#[test]
+fn a_case_that_can_not_be_stored_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("target"), "in the way").unwrap();
+    let arguments = ["fuzz", "--cases", "20", "--mode", "batch-dependent", "--seed", "1"];
+    let output = lockstep(folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let out = text(&output.stdout);
+    let line = out.lines().find(|line| line.starts_with('{')).expect("the case's text");
+    std::fs::write(folder.path().join("case.json"), line).unwrap();
+    let replay = lockstep(folder.path(), &["replay", "case.json"]);
+    assert_eq!(replay.status.code(), Some(1), "{}", text(&replay.stderr));
+    assert!(text(&replay.stdout).contains("equals the recorded one"));
 }
 
 /// The hash device is named wherever a result is, and its case replays on it.
@@ -173,7 +206,7 @@ fn a_campaign_holds_and_is_the_same_on_any_number_of_threads() {
         serde_json::from_slice(&json).unwrap()
     };
     let (mut one, mut three) = (run("1", "one.json"), run("3", "three.json"));
-    assert_eq!(one["schema"], "lockstep.fuzz/1.1");
+    assert_eq!(one["schema"], "lockstep.fuzz/1.2");
     assert_eq!(one["verdict"], "held");
     let relations = one["relations"].as_object().unwrap().len();
     assert_eq!(relations, lockstep::relation::RELATIONS.len());
@@ -286,6 +319,22 @@ fn replay_tells_held_from_changed_from_missing() {
         let refused = err.contains("request 1 needs 2 blocks, the pool has 1: it can never fit");
         assert_eq!((refused, err.lines().count() == 1), (code == 2, code == 2), "{err}");
     }
+    let large = replay(&|json| json["workload"]["requests"][0]["first_sample"] = 70000.into());
+    assert_eq!(large.status.code(), Some(2));
+    let expected = "first_sample is 70000, at most 65536 is allowed";
+    assert!(text(&large.stderr).contains(expected), "{}", text(&large.stderr));
+    // One request alone exercises nothing of I1: neither command takes that for a pass.
+    let alone = replay(&|json| {
+        as_sound(json);
+        json["workload"]["requests"] =
+            serde_json::json!([{"uid": 1, "prompt": [1, 2], "max_tokens": 1}]);
+        json["schedule"] = serde_json::json!([]);
+        json["relation"] = "I1".into();
+    });
+    assert_eq!(alone.status.code(), Some(3), "{}", text(&alone.stdout));
+    let minimize = lockstep(folder.path(), &["minimize", "case.json"]);
+    assert_eq!(minimize.status.code(), Some(3), "{}", text(&minimize.stdout));
+    assert_eq!(text(&minimize.stderr).lines().count(), 1);
     let unknown = replay(&|json| json["relation"] = "I9".into());
     assert_eq!(unknown.status.code(), Some(2));
     // What holds has nothing to minimise.

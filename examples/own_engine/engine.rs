@@ -105,6 +105,7 @@ impl Subject for Toy {
             kv: true,
             sites: false,
             plain: false,
+            exact: None,
             ties: false,
             logprobs: false,
             draws: false,

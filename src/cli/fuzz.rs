@@ -10,15 +10,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::contract::Mode;
 use lockstep::harness::persist::{self, Provenance};
 use lockstep::harness::stored::{self, Outcome};
-use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, explain, ledger};
+use lockstep::harness::{Campaign, Progress, Report, ShrinkBudget, Verdict, ledger, localise};
 use lockstep::relation::{RELATIONS, Relation, named};
-use lockstep::strategy::Space;
+use lockstep::strategy::{Space, Text};
 use lockstep::subject::Subject;
 use lockstep::weights::Preset;
 
 use super::fuzz_json::{FailureJson, document};
 use super::open::{self, ModelArguments, replay_command};
-use super::out::say;
+use super::out::{self, say};
 use super::{CliError, Exit};
 
 /// Where failing cases are written.
@@ -54,7 +54,8 @@ pub(super) struct Fuzz {
     /// Threads [default: all cores]. Changes how fast cases come, never which.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
-    /// Write the result as JSON (lockstep.fuzz/1.1).
+    /// Write the result as JSON (lockstep.fuzz/1.2) to a file, or with - to standard output; everything else then goes to
+    /// standard error.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the verdict only.
@@ -73,8 +74,10 @@ impl Fuzz {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let relations = self.relations()?;
         let fixture = self.model.open(self.mode.clone())?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
+        match &self.json {
+            Some(path) if is_standard_output(path) => out::divert(),
+            Some(path) => check_writable(path)?,
+            None => {}
         }
         let campaign = Campaign {
             subject: &*fixture,
@@ -109,7 +112,9 @@ impl Fuzz {
         if let Some(path) = &self.json {
             let json = document(&report, verdict, &*fixture, self.seed, &failures);
             let text = serde_json::to_string_pretty(&json).expect("a report serialises");
-            if let Err(error) = std::fs::write(path, text + "\n") {
+            if is_standard_output(path) {
+                out::document(&text);
+            } else if let Err(error) = std::fs::write(path, text + "\n") {
                 // What was found is not lost with the file: broken is still broken.
                 eprintln!("lockstep: {}: {error}", path.display());
                 return Ok(if verdict == Verdict::Broken { Exit::Broken } else { Exit::Usage });
@@ -146,7 +151,12 @@ impl Fuzz {
         let mut space = Space::new(subject.edges(), subject.default_world());
         if !self.is_preset() || self.prompts.is_some() {
             let tokenizer = self.model.tokenizer()?;
-            space.prompts = Some(Arc::new(open::prompts(self.prompts.as_deref(), &tokenizer)?));
+            let prompts = open::prompts(self.prompts.as_deref(), &tokenizer)?;
+            if !self.is_preset() {
+                let texts = prompts.iter().map(|ids| tokenizer.decode(ids)).collect();
+                space.text = tokenizer.has_bytes().then(|| Text::Like(Arc::new(texts)));
+            }
+            space.prompts = Some(Arc::new(prompts));
         }
         if !self.is_preset() {
             space.requests_max = 4;
@@ -232,7 +242,13 @@ impl Fuzz {
             };
             let command = replay_command(&path, fixture.device());
             say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
-            failures.push(FailureJson::stored(relation, &divergence, &file, &path, command));
+            let case = file.case();
+            let explanation =
+                localise::explain(fixture, relation, &case, &divergence, file.minimal);
+            say!("{explanation}");
+            let json =
+                FailureJson::stored(relation, &divergence, explanation, &file, &path, command);
+            failures.push(json);
         }
         Ok(failures)
     }
@@ -242,19 +258,21 @@ impl Fuzz {
         if let Some(failure) = &report.failure {
             let command = |path: &Path| replay_command(path, subject.device());
             let provenance = Provenance { env: subject.environment(), command: &command };
-            let stored = persist::write(failure, subject, &provenance, Path::new(CASES_FOLDER));
-            let explanation = explain::explain(subject, failure.case(), failure.reported());
-            let explanation = explanation.as_deref();
+            let explanation = localise::of_failure(subject, failure);
+            let folder = Path::new(CASES_FOLDER);
+            let stored = persist::write(failure, &explanation, subject, &provenance, folder);
             // What was found is shown whether or not it could be stored.
-            let path = match stored {
-                Ok(path) => path,
-                Err(error) => {
+            let (path, replay) = match stored {
+                Ok(path) => (path.clone(), command(&path)),
+                Err(unwritten) => {
+                    let (error, file) = *unwritten;
                     eprintln!("lockstep: the case could not be stored: {error}");
-                    PathBuf::from("(not stored)")
+                    say!("the case's text, to be saved as {}:\n{}", file.file_name(), file.line());
+                    (PathBuf::from("(not stored)"), command(Path::new(&file.file_name())))
                 }
             };
-            say!("{}", ledger::failure(failure, &command(&path), &path, explanation));
-            let json = FailureJson::new(failure, &path, command(&path));
+            say!("{}", ledger::failure(failure, &replay, &path, Some(&explanation)));
+            let json = FailureJson::new(failure, explanation, &path, replay);
             failures.retain(|stored| stored.case() != json.case());
             failures.push(json);
         }
@@ -285,6 +303,11 @@ impl Fuzz {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whether the path is a dash, as standard output is called in arguments.
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Finds out before the campaign, not after it, that the result could not be written.

@@ -1,4 +1,4 @@
-//! The result of a campaign as JSON, schema `lockstep.fuzz/1.1`.
+//! The result of a campaign as JSON, schema `lockstep.fuzz/1.2`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,15 +6,16 @@ use std::path::Path;
 use lockstep::case::CaseFile;
 use lockstep::coverage::Shares;
 use lockstep::env::{Environment, Tool};
+use lockstep::harness::localise::{Explanation, Needs};
 use lockstep::harness::{Failure, Report, Verdict};
-use lockstep::relation::{Divergence, Relation};
+use lockstep::relation::{Divergence, Localisation, Relation};
 use lockstep::schedule::ActKind;
 use lockstep::schema::Schema;
 use lockstep::subject::Subject;
 use serde::Serialize;
 
 /// Schema of the document.
-const FUZZ_SCHEMA: Schema = Schema { name: "lockstep.fuzz", major: 1, minor: 1 };
+const FUZZ_SCHEMA: Schema = Schema { name: "lockstep.fuzz", major: 1, minor: 2 };
 
 /// A finished campaign.
 #[derive(Serialize)]
@@ -73,6 +74,10 @@ pub(super) struct FailureJson {
     relation: &'static str,
     observable: &'static str,
     summary: String,
+    /// Where it comes from; null if that can't be told.
+    localisation: Option<Localisation>,
+    /// Who and what it takes, as the case says.
+    needs: Needs,
     /// Number of the case in the campaign; absent for a stored case.
     index: Option<u64>,
     repeatable: bool,
@@ -83,11 +88,18 @@ pub(super) struct FailureJson {
 }
 
 impl FailureJson {
-    pub(super) fn new(failure: &Failure, path: &Path, command: String) -> FailureJson {
+    pub(super) fn new(
+        failure: &Failure,
+        explanation: Explanation,
+        path: &Path,
+        command: String,
+    ) -> FailureJson {
         FailureJson {
             relation: failure.relation.id,
             observable: failure.reported().observable.name(),
             summary: failure.reported().to_string(),
+            localisation: explanation.localisation,
+            needs: explanation.needs,
             index: Some(failure.index),
             repeatable: failure.is_repeatable(),
             minimal: failure.shrunk.as_ref().is_some_and(|s| s.minimal),
@@ -101,6 +113,7 @@ impl FailureJson {
     pub(super) fn stored(
         relation: &'static Relation,
         divergence: &Divergence,
+        explanation: Explanation,
         file: &CaseFile,
         path: &Path,
         command: String,
@@ -109,6 +122,8 @@ impl FailureJson {
             relation: relation.id,
             observable: divergence.observable.name(),
             summary: divergence.to_string(),
+            localisation: explanation.localisation,
+            needs: explanation.needs,
             index: None,
             repeatable: true,
             minimal: file.minimal,
@@ -222,7 +237,8 @@ mod tests {
                 again,
             };
             let path = Path::new("case.json");
-            let json = FailureJson::new(&failure, path, "replay".into());
+            let explanation = Explanation::default();
+            let json = FailureJson::new(&failure, explanation, path, "replay".into());
             let json = serde_json::to_value(json).unwrap();
             assert_eq!(
                 (&json["repeatable"], &json["minimal"]),

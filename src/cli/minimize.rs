@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lockstep::case::CaseFile;
 use lockstep::harness::ledger;
+use lockstep::harness::localise::explain;
 use lockstep::harness::persist::{self, Provenance};
-use lockstep::harness::shrink::{ShrinkBudget, failure_of, shrink};
+use lockstep::harness::shrink::{ShrinkBudget, failure_of, judgement_of, shrink};
+use lockstep::relation::Judgement;
 
 use super::open::{DeviceArgument, replay_command};
 use super::out::say;
@@ -25,7 +27,7 @@ pub(super) struct Minimize {
 }
 
 impl Minimize {
-    /// Exit code 1 when a minimum was written, 0 when nothing fails.
+    /// Exit code 1 when a minimum was written, 0 when nothing fails, 3 when the case exercises nothing that could.
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let file = CaseFile::read(&self.case).map_err(CliError::usage)?;
         let relations = relations(&file)?;
@@ -42,8 +44,16 @@ impl Minimize {
             &folder
         })
         .map_err(|e| CliError::usage(format!("{}: {e}", folder.display())))?;
+        let mut held = false;
         for relation in relations {
-            let Some(divergence) = failure_of(&*fixture, relation, &case)? else { continue };
+            let divergence = match judgement_of(&*fixture, relation, &case)? {
+                Judgement::Broken(divergence) => *divergence,
+                Judgement::Held(_) => {
+                    held = true;
+                    continue;
+                }
+                Judgement::Inapplicable(_) => continue,
+            };
             for _ in 0..2 {
                 if failure_of(&*fixture, relation, &case)?.is_none() {
                     let line = format!("{} fails only sometimes: {divergence}", relation.id);
@@ -63,9 +73,15 @@ impl Minimize {
                 &provenance,
                 &folder,
             );
-            let path = minimum.write_into(&folder).map_err(CliError::usage)?;
+            let path = minimum.write_into(&folder).map_err(|error| {
+                let (name, line) = (minimum.file_name(), minimum.line());
+                say!("the minimum's text, to be saved as {name}:\n{line}");
+                CliError::usage(error)
+            })?;
             say!("reproduce: {}", minimum.command);
             say!("{} is broken: {}", relation.id, shrunk.divergence);
+            let (case, minimal) = (&shrunk.case, shrunk.minimal);
+            say!("{}", explain(&*fixture, relation, case, &shrunk.divergence, minimal));
             say!(
                 "{} after {} executions, {} checks: {}",
                 if shrunk.minimal { "1-minimal" } else { "not minimal, the budget ended" },
@@ -75,6 +91,9 @@ impl Minimize {
             );
             say!("{}", ledger::describe(&shrunk.case).trim_end());
             return Ok(Exit::Broken);
+        }
+        if !held {
+            return Err(CliError::undecided("undecided: the case exercised no relation"));
         }
         say!("nothing fails");
         Ok(Exit::Held)

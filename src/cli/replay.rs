@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use lockstep::case::CaseFile;
 use lockstep::env::Environment;
-use lockstep::harness::{explain, ledger, stored};
+use lockstep::harness::{ledger, localise, stored};
 use lockstep::relation::{Executions, Judgement, Relation, compare};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights::{self, Preset};
@@ -49,7 +49,7 @@ impl Replay {
             Ok(mut executions) => {
                 let mut held = false;
                 for relation in relations {
-                    match judge(&*fixture, relation, &mut executions)? {
+                    match judge(&*fixture, relation, &file, &mut executions)? {
                         Judgement::Held(_) => held = true,
                         Judgement::Broken(_) => exit = Exit::Broken,
                         Judgement::Inapplicable(_) => {}
@@ -79,7 +79,7 @@ impl Replay {
         }
         if let Some(summary) = &file.observed.summary {
             // From a file: no control characters for the terminal.
-            say!("recorded: {}", summary.escape_debug());
+            say!("recorded: {}", summary.lines().next().unwrap_or_default().escape_debug());
         }
         Ok(exit)
     }
@@ -117,6 +117,7 @@ pub(super) fn open(file: &CaseFile, device: &DeviceArgument) -> Result<Box<dyn S
 fn judge(
     subject: &dyn Subject,
     relation: &Relation,
+    file: &CaseFile,
     executions: &mut Executions<'_>,
 ) -> Result<Judgement, CliError> {
     let judgement = match relation.judge(executions) {
@@ -128,9 +129,11 @@ fn judge(
         Judgement::Inapplicable(why) => say!("{} inapplicable: {why}", relation.id),
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);
-            if let Some(text) = explain::explain(subject, executions.case(), divergence) {
-                say!("  {text}");
-            }
+            // As the file has it, not resolved: a continuation is a role.
+            say!(
+                "{}",
+                localise::explain(subject, relation, &file.case(), divergence, file.minimal)
+            );
         }
     }
     Ok(judgement)

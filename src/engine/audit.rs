@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use super::blocks::BlockId;
 use super::deeds::Deed;
+use super::flights::{Cargo, Flight};
+use super::fork::BlockCopy;
 use super::scheduler::{Scheduler, Slice};
 use super::sequence::State;
 use super::swap::SlotId;
@@ -87,23 +89,74 @@ impl Auditor {
     }
 
     /// Follows what happens to blocks between two launches.
-    pub(super) fn follow(&mut self, deed: &Deed) {
+    pub(super) fn follow(&mut self, deed: &Deed) -> Audited {
         match deed {
-            Deed::Read(_) | Deed::Poison { .. } => {}
+            Deed::Poison { .. } => {}
+            Deed::Read(read) => {
+                for (j, block) in read.blocks.iter().enumerate() {
+                    let needed = read.positions.saturating_sub(j * self.block_size);
+                    self.stands(*block, needed.min(self.block_size), "a look")?;
+                }
+            }
             Deed::HandOut { block, .. } => self.written[*block as usize] = 0,
-            Deed::Copy { from, to } => {
+            Deed::Copy(BlockCopy { from, to }) => {
+                self.stands(*from, 1, "a copy")?;
                 self.written[*to as usize] = self.written[*from as usize];
             }
             Deed::SwapOut { blocks, slots } => {
+                for block in blocks {
+                    self.stands(*block, 1, "a swap")?;
+                }
                 let written = blocks.iter().map(|block| self.written[*block as usize]);
                 self.swapped.extend(slots.iter().copied().zip(written));
             }
             Deed::SwapIn { slots, blocks } => {
                 for (slot, block) in slots.iter().zip(blocks) {
-                    self.written[*block as usize] = self.swapped.remove(slot).unwrap_or(0);
+                    let written = self.swapped.remove(slot);
+                    require(written.is_some(), "unwritten read", || {
+                        format!("a swap reads slot {slot}, to which nothing was written")
+                    })?;
+                    self.written[*block as usize] = written.unwrap_or(0);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The leading `needed` slots of a block were written before somebody reads them.
+    fn stands(&self, block: BlockId, needed: usize, reader: &str) -> Audited {
+        let written = self.written[block as usize];
+        require(written >= needed, "unwritten read", || {
+            format!("{reader} reads {needed} slots of block {block}, {written} are written")
+        })
+    }
+
+    /// Audits what is written when copies land: it belongs to the flight's sequence alone or, if that has left, to the
+    /// flight alone; what it is read from belongs to somebody still.
+    pub(super) fn before_landing(&self, s: &Scheduler, flight: &Flight) -> Audited {
+        let id = s.sequences[flight.index].id;
+        let written = match &flight.cargo {
+            Cargo::Chunk { copy, .. } => copy.iter().map(|copy| copy.to).collect(),
+            Cargo::SwapIn { .. } => flight.blocks.clone(),
+            Cargo::SwapOut { .. } => Vec::new(),
+        };
+        for block in written {
+            let references = s.pool.references(block);
+            require(references == 1 && !s.index.contains(block), "shared writer", || {
+                format!("block {block} lands for {id}, with {references} references")
+            })?;
+            let owner = s.sequences.iter().position(|q| q.blocks.contains(&block));
+            let expected = (!flight.left).then_some(flight.index);
+            require(owner == expected, "write set", || {
+                format!("block {block} lands for {id}, and is in the table of sequence {owner:?}")
+            })?;
+        }
+        for block in flight.held() {
+            require(s.pool.references(block) > 0, "ledger", || {
+                format!("a flight of {id} holds block {block}, which is free")
+            })?;
+        }
+        Ok(())
     }
 
     fn note_written(&mut self, slice: &Slice, table: &[BlockId]) {
@@ -149,12 +202,12 @@ impl Auditor {
         Ok(())
     }
 
-    /// References are those of the tables, and of flights that were left.
+    /// References are those of the tables and of flights.
     fn ledger(&mut self, s: &Scheduler) -> Audited {
         self.counted.fill(0);
-        let left = s.flights.iter().filter(|flight| flight.left).map(|flight| &flight.blocks);
-        for block in s.sequences.iter().map(|q| &q.blocks).chain(left).flatten() {
-            self.counted[*block as usize] += 1;
+        let tables = s.sequences.iter().flat_map(|q| q.blocks.iter().copied());
+        for block in tables.chain(s.flights.iter().flat_map(Flight::held)) {
+            self.counted[block as usize] += 1;
         }
         for (block, counted) in self.counted.iter().enumerate() {
             let references = s.pool.references(block as BlockId);
@@ -254,10 +307,20 @@ fn tables(s: &Scheduler, block_size: usize) -> Audited {
     Ok(())
 }
 
-/// Each slot of host memory is taken if and only if one swapped sequence holds it, once.
+/// Each slot of host memory is taken if and only if one swapped sequence holds it, once, or what comes back from it is in
+/// flight.
 fn swap_ledger(s: &Scheduler) -> Audited {
-    let held = s.sequences.iter().map(|q| q.slots.len()).sum::<usize>();
+    let mut held = s.sequences.iter().map(|q| q.slots.len()).sum::<usize>();
     let taken = s.swap.taken();
+    for flight in &s.flights {
+        let Cargo::SwapIn { slots } = &flight.cargo else { continue };
+        held += slots.len();
+        let free = slots.iter().find(|slot| taken.get(**slot as usize) != Some(&true));
+        require(free.is_none(), "swap ledger", || {
+            let id = s.sequences[flight.index].id;
+            format!("{id} comes back from slot {free:?}, which is free")
+        })?;
+    }
     let count = taken.iter().filter(|taken| **taken).count();
     require(held == count, "swap ledger", || {
         format!("{count} slots are taken, requests account for {held}")

@@ -10,8 +10,9 @@ use crate::record::{KvBits, KvMoment, Sentinel};
 use crate::workload::SampleId;
 
 use super::blocks::BlockId;
+use super::fork::BlockCopy;
 use super::swap::SlotId;
-use super::{Engine, EngineError, Slice};
+use super::{Engine, EngineError, Slice, audited};
 
 /// One thing to do, in the order of the decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(super) enum Deed {
     /// Fill a block that has become free with NaN: nobody may read what it holds.
     Poison(BlockId),
     /// Copy a block within the pool.
-    Copy { from: BlockId, to: BlockId },
+    Copy(BlockCopy),
     /// Copy blocks to host memory.
     SwapOut { blocks: Vec<BlockId>, slots: Vec<SlotId> },
     /// Copy them back.
@@ -60,7 +61,7 @@ impl Writers {
             Deed::HandOut { block, .. } | Deed::Poison(block) => {
                 self.blocks.remove(block);
             }
-            Deed::Copy { from, to } => {
+            Deed::Copy(BlockCopy { from, to }) => {
                 if let Some(namespace) = self.blocks.get(from) {
                     self.blocks.insert(*to, *namespace);
                 }
@@ -85,14 +86,14 @@ impl<D: Device> Engine<'_, D> {
         for deed in std::mem::take(&mut self.scheduler.deeds) {
             self.writers.follow(&deed);
             if let Some(auditor) = &mut self.auditor {
-                auditor.follow(&deed);
+                auditor.follow(&deed).map_err(audited)?;
             }
             match deed {
                 Deed::Read(read) => self.read_kv(read)?,
                 Deed::HandOut { block, used } if self.forward.poison => self.poison(block, used)?,
                 Deed::HandOut { .. } => {}
                 Deed::Poison(block) => self.poison(block, true)?,
-                Deed::Copy { from, to } => self.forward.copy_block(from, to)?,
+                Deed::Copy(BlockCopy { from, to }) => self.forward.copy_block(from, to)?,
                 Deed::SwapOut { blocks, slots } => self.forward.swap_out(&blocks, &slots)?,
                 Deed::SwapIn { slots, blocks } => self.forward.swap_in(&slots, &blocks)?,
             }

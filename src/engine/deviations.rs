@@ -127,7 +127,8 @@ fn fits(intent: Intent) -> bool {
                     | Act::Fork
                     | Act::Abort
                     | Act::Place { .. }
-                    | Act::Evict { .. },
+                    | Act::Evict { .. }
+                    | Act::Land { .. },
                 Mark::Offer { .. }
             )
             | (

@@ -2,12 +2,19 @@
 //! write to a shared block copies it.
 
 use crate::lifecycle::Event;
-use crate::record::{Boundary, KvMoment, Sentinel};
+use crate::record::{KvMoment, Sentinel};
 
 use super::blocks::BlockId;
 use super::deeds::{Deed, KvRead};
 use super::scheduler::Scheduler;
 use super::sequence::{Sequence, State};
+
+/// A copy of a block within the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockCopy {
+    pub(super) from: BlockId,
+    pub(super) to: BlockId,
+}
 
 /// What a fork would attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +100,9 @@ impl Scheduler {
         (begun && self.pool.references(sequence.blocks[at]) > 1).then_some(at)
     }
 
-    /// Puts a copy of a shared block in its place in the table of sequence `i`.
-    pub(super) fn copy_on_write(&mut self, i: usize, at: usize, to: BlockId) {
+    /// Puts a block in the place of a shared one in the table of sequence `i`. The copy is to be carried out, and keeps the
+    /// reference to its source until then.
+    pub(super) fn copy_on_write(&mut self, i: usize, at: usize, to: BlockId) -> BlockCopy {
         let sequence = &mut self.sequences[i];
         let from = std::mem::replace(&mut sequence.blocks[at], to);
         self.sentinels.hit(Sentinel::CowCopy);
@@ -102,9 +110,13 @@ impl Scheduler {
             self.sentinels.hit(Sentinel::CowByParent);
         }
         self.note(i, Event::CowCopy);
-        self.boundaries.near(Boundary::References, self.pool.references(from) as usize, 2);
-        self.pool.release(from, self.index.contains(from));
-        self.deeds.push(Deed::Copy { from, to });
+        BlockCopy { from, to }
+    }
+
+    /// Asks for a copy, and drops the reference to its source.
+    pub(super) fn copy(&mut self, copy: BlockCopy) {
+        self.deeds.push(Deed::Copy(copy));
+        self.free_blocks(&[copy.from]);
     }
 
     /// Makes the block that sequence `i` writes to next unfindable. It can be findable only after a fork: the sample

@@ -46,12 +46,14 @@ impl Scheduler {
                     _ => Life::ReturningDecode,
                 },
             },
-            Event::CowCopy => self.making_room(i),
+            Event::CowCopy if sequence.is_decoding => Life::DecodeCopied,
+            Event::CowCopy => Life::PrefillRoom,
             Event::PreemptRecompute | Event::PreemptSwap => self.outside(i),
             Event::CacheHit => Life::Attached,
             Event::CacheRefused => Life::Cold,
             Event::SwapIn if sequence.is_decoding => Life::Decoding,
             Event::SwapIn | Event::Fork => Life::Prefilling,
+            Event::Decode if (sequence.computed - 1).is_multiple_of(self.block_size) => Life::Begun,
             Event::Chunk | Event::Decode if draws => Life::Drawn,
             Event::Chunk | Event::Decode => Life::Chunked,
             Event::Publish if draws => Life::Published,
@@ -72,11 +74,10 @@ impl Scheduler {
         }
     }
 
-    /// State of a resident sequence that has taken a block, or made one its own.
+    /// State of a resident sequence that has taken a block.
     fn making_room(&self, i: usize) -> Life {
         let sequence = &self.sequences[i];
-        let copies_next = self.shared_write(i).is_some();
-        match (sequence.is_decoding, copies_next) {
+        match (sequence.is_decoding, self.shared_write(i).is_some()) {
             (true, true) => Life::DecodeClaim,
             (true, false) => Life::DecodeRoom,
             (false, true) => Life::PrefillClaim,

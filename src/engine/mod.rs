@@ -324,11 +324,18 @@ impl<'m, D: Device> Engine<'m, D> {
         self.do_deeds()
     }
 
-    /// Carries out the flights that land now, a launch each, with the block table that the flight was launched with.
+    /// Carries out the flights that land now: copies first, then a launch each, with the block table that the flight was
+    /// launched with.
     fn land(&mut self) -> Result<(), EngineError> {
         for flight in self.scheduler.landings() {
-            let step = std::slice::from_ref(&flight.slice);
-            let padding = self.scheduler.usual_padding(flight.slice.len);
+            if let Some(auditor) = &self.auditor {
+                auditor.before_landing(&self.scheduler, &flight).map_err(audited)?;
+            }
+            self.scheduler.land_copies(&flight);
+            self.do_deeds()?;
+            let Some(slice) = flight.chunk() else { continue };
+            let step = std::slice::from_ref(slice);
+            let padding = self.scheduler.usual_padding(slice.len);
             let (computed, drawn) =
                 self.launch(step, vec![flight.blocks.clone()], padding, flight.left)?;
             if self.scheduler.landed(&flight) {

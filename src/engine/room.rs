@@ -6,8 +6,18 @@ use crate::schedule::{Act, Mark};
 
 use super::blocks::{Allocated, BlockId, Origin};
 use super::deeds::Deed;
+use super::fork::BlockCopy;
 use super::scheduler::{Scheduler, Slice, is_computed};
 use super::sequence::State;
+
+/// What came of making room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is room; a copy may be left to be carried out.
+    Made(Option<BlockCopy>),
+    /// The sequence itself had to go.
+    Gone,
+}
 
 impl Scheduler {
     /// Drops a reference of each block, the last one first.
@@ -22,8 +32,15 @@ impl Scheduler {
     }
 
     /// Allocates blocks so that sequence `i` holds `positions` and writes to no block that others use. Victims make room:
-    /// whom the schedule prefers, else the youngest. Returns false if the sequence itself had to go.
-    pub(super) fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
+    /// whom the schedule prefers, else the youngest. With `is_late` the copy of a shared block is left to the caller.
+    pub(super) fn make_room(
+        &mut self,
+        i: usize,
+        positions: usize,
+        step: &[Slice],
+        is_late: bool,
+    ) -> Room {
+        let mut waiting = None;
         let wanted = positions.div_ceil(self.block_size);
         let missing = wanted.saturating_sub(self.sequences[i].blocks.len());
         if missing > 0 {
@@ -36,20 +53,28 @@ impl Scheduler {
                 break;
             }
             match (self.hand_out(i), shared) {
-                (Some(block), Some(at)) => self.copy_on_write(i, at, block),
+                (Some(block), Some(at)) => {
+                    let copy = self.copy_on_write(i, at, block);
+                    if is_late { waiting = Some(copy) } else { self.copy(copy) }
+                }
                 (Some(block), None) => self.sequences[i].blocks.push(block),
                 (None, _) => {
+                    // Its source is needed: the copy can't wait.
+                    if let Some(copy) = waiting.take() {
+                        self.copy(copy);
+                        continue;
+                    }
                     let victim = self.victim(step);
                     self.sentinels.hit(Sentinel::PreemptForRoom);
                     self.preempt(victim, self.boundary + 1);
                     if victim == i {
-                        return false;
+                        return Room::Gone;
                     }
                 }
             }
         }
         self.claim_write(i);
-        true
+        Room::Made(waiting)
     }
 
     /// A block for sequence `i`, with one reference: the first that is free, unless the schedule places it elsewhere.

@@ -19,8 +19,9 @@ use crate::world::World;
 use super::blocks::{BlockId, BlockPool};
 use super::deeds::{Deed, KvRead};
 use super::deviations::{Deviations, Taken};
-use super::flights::Flight;
+use super::flights::{Cargo, Flight};
 use super::prefix::PrefixIndex;
+use super::room::Room;
 use super::sequence::{Sequence, State};
 use super::swap::SwapPool;
 
@@ -76,7 +77,7 @@ pub(super) struct Scheduler {
     /// Filled by decisions, drained by the engine.
     pub(super) deeds: Vec<Deed>,
     pub(super) boundary: u64,
-    /// Chunks that were launched and have not landed, in the order of their launches.
+    /// Chunks, copies and swaps that were launched and have not landed, in the order of their launches.
     pub(super) flights: Vec<Flight>,
     /// Row counts that steps are padded to, ascending.
     pub(super) buckets: Vec<u32>,
@@ -245,6 +246,7 @@ impl Scheduler {
     /// Gives back the blocks, tail first so that the tail of a prefix is evicted before its head, after asking for
     /// one more look at what they hold.
     pub(super) fn release(&mut self, i: usize) {
+        let (standing, positions) = self.standing(i);
         let sequence = &mut self.sequences[i];
         let blocks = std::mem::take(&mut sequence.blocks);
         if blocks.windows(2).any(|pair| pair[1] != pair[0] + 1) {
@@ -255,8 +257,8 @@ impl Scheduler {
             id: sequence.id,
             residency: sequence.residency,
             moment: KvMoment::Released,
-            blocks: blocks.clone(),
-            positions: sequence.computed,
+            blocks: standing,
+            positions,
         }));
         // What is still to be written must not be handed out before: the flight keeps the references.
         if !self.leave_flight(i) {
@@ -281,7 +283,10 @@ impl Scheduler {
                 self.boundaries.near(Boundary::BudgetRoom, budget, remaining);
             }
             let Chunk { len, default, cut } = self.chunk(i, remaining.min(budget));
-            let has_room = self.make_room(i, start + len, &step);
+            let landing = self.landing_due(i);
+            let late = landing.map_or(0, |taken| taken.act.delay());
+            let room = self.make_room(i, start + len, &step, late > 0);
+            let has_room = room != Room::Gone;
             match cut {
                 Some(taken) if has_room => {
                     self.deviations.settle(taken, len < default);
@@ -292,13 +297,18 @@ impl Scheduler {
                 Some(taken) => self.deviations.overtake(taken),
                 None => {}
             }
-            if !has_room {
-                continue;
+            match landing {
+                Some(taken) if has_room => self.deviations.settle(taken, late > 0),
+                Some(taken) => self.deviations.overtake(taken),
+                None => {}
             }
+            let Room::Made(copy) = room else { continue };
             self.note_cut(start + len, len < remaining);
             budget -= len;
             let slice = Slice { index: i, start, len };
-            if !self.take_off(&slice) {
+            if late > 0 {
+                self.take_off(i, Cargo::Chunk { slice, copy }, late);
+            } else {
                 step.push(slice);
             }
         }

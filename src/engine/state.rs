@@ -1,8 +1,9 @@
 //! The scheduler's whole state, written to the trajectory at every boundary.
 
 use crate::record::{Finish, TrajectoryHasher};
+use crate::workload::SampleId;
 
-use super::flights::Flight;
+use super::flights::{Cargo, Flight};
 use super::scheduler::Scheduler;
 use super::sequence::State;
 
@@ -56,14 +57,26 @@ impl Scheduler {
         hasher.list(self.swap.free());
         hasher.tag("flights");
         for flight in &self.flights {
-            let Flight { slice, blocks, lands_at, left } = flight;
-            let sequence = &self.sequences[slice.index];
-            let (start, len) = (slice.start as u64, slice.len as u64);
-            hasher.list(
-                [sequence.id.uid, sequence.id.sample.into(), start, len, *lands_at, (*left).into()]
-                    .into_iter(),
-            );
+            let Flight { index, cargo, blocks, lands_at, left } = flight;
+            let SampleId { uid, sample } = self.sequences[*index].id;
+            hasher.list([uid, sample.into(), *lands_at, (*left).into()].into_iter());
             hasher.list(blocks.iter().copied());
+            match cargo {
+                Cargo::Chunk { slice, copy } => {
+                    hasher.tag("chunk");
+                    hasher.list([slice.start as u64, slice.len as u64].into_iter());
+                    let copied = copy.map(|copy| [copy.from, copy.to]);
+                    hasher.list(copied.into_iter().flatten().collect::<Vec<_>>().into_iter());
+                }
+                Cargo::SwapOut { slots } => {
+                    hasher.tag("swap_out");
+                    hasher.list(slots.iter().copied());
+                }
+                Cargo::SwapIn { slots } => {
+                    hasher.tag("swap_in");
+                    hasher.list(slots.iter().copied());
+                }
+            }
         }
         self.index.hash_into(hasher);
         hasher.tag("intents");

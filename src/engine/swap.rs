@@ -1,9 +1,10 @@
 //! Swap: preemption that keeps K and V in host memory.
 
 use crate::lifecycle::Event;
-use crate::record::{Boundary, Inert, KvMoment, Sentinel};
+use crate::record::{Boundary, Inert, Sentinel};
 
-use super::deeds::{Deed, KvRead};
+use super::deeds::Deed;
+use super::flights::Cargo;
 use super::scheduler::Scheduler;
 use super::sequence::State;
 
@@ -75,29 +76,41 @@ impl Scheduler {
     /// Sends the K and V of a resident sequence to host memory and takes its blocks; it may be offered again from
     /// boundary `offer_at` on. It stays if there is nothing to send, or no room.
     pub(super) fn swap_out(&mut self, i: usize, offer_at: u64) -> Result<(), Inert> {
-        let sequence = &self.sequences[i];
-        if sequence.computed == 0 {
+        // What is on its way back from there has not left there either.
+        let (mut blocks, positions) = self.standing(i);
+        if positions == 0 {
             return Err(Inert::NothingToSwap);
         }
-        let held = sequence.computed.div_ceil(self.block_size);
-        let blocks = sequence.blocks[..held].to_vec();
+        let held = positions.div_ceil(self.block_size);
+        blocks.truncate(held);
         self.boundaries.near(Boundary::SwapRoom, self.swap.free.len(), held);
         let Some(slots) = self.swap.take(held) else {
             self.sentinels.hit(Sentinel::SwapNoRoom);
             return Err(Inert::NoSwapRoom);
         };
+        // Behind a chunk in flight it waits for nothing: it takes what stands.
+        let landing = if self.is_in_flight(i) { None } else { self.landing_due(i) };
+        let late = self.lateness(landing);
         self.sentinels.hit(Sentinel::SwapOut);
+        let sequence = &self.sequences[i];
         if sequence.in_prefill() {
             self.sentinels.hit(Sentinel::SwapMidPrefill);
         }
         if sequence.was_swapped {
             self.sentinels.hit(Sentinel::SwapAgain);
         }
-        self.deeds.push(Deed::SwapOut { blocks: blocks.clone(), slots: slots.clone() });
+        let left = self.sequences[i].blocks[..held].to_vec();
+        let mut offer_at = offer_at;
+        if late > 0 {
+            self.take_off(i, Cargo::SwapOut { slots: slots.clone() }, late);
+            offer_at = offer_at.max(self.boundary + late + 1);
+        } else {
+            self.deeds.push(Deed::SwapOut { blocks, slots: slots.clone() });
+        }
         self.release(i);
         let sequence = &mut self.sequences[i];
         sequence.slots = slots;
-        sequence.left = blocks;
+        sequence.left = left;
         sequence.was_swapped = true;
         sequence.state = State::Swapped;
         sequence.offer_at = offer_at;
@@ -123,16 +136,15 @@ impl Scheduler {
         sequence.residency += 1;
         sequence.state = State::Running;
         sequence.step_at = self.boundary;
-        self.swap.give_back(&slots);
-        let read = KvRead {
-            id: sequence.id,
-            residency: sequence.residency,
-            moment: KvMoment::SwappedIn,
-            blocks: blocks.clone(),
-            positions: sequence.computed,
-        };
         self.note(i, Event::SwapIn);
-        self.deeds.extend([Deed::SwapIn { slots, blocks }, Deed::Read(read)]);
+        let landing = self.return_due(i);
+        let late = self.lateness(landing);
+        if late > 0 {
+            return self.take_off(i, Cargo::SwapIn { slots }, late);
+        }
+        self.swap.give_back(&slots);
+        self.deeds.push(Deed::SwapIn { slots, blocks });
+        self.look_at_swapped_in(i);
     }
 }
 

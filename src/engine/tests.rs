@@ -12,6 +12,7 @@ use super::{DeviceModel, EngineError, boundary_bound, contract_of, execute};
 
 mod captures;
 mod decisions;
+mod landing;
 mod leaving;
 mod samples;
 

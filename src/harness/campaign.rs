@@ -1,18 +1,16 @@
 //! A campaign: cases from a seed, judged by relations, until the number asked for or the first that fails.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
 use crate::coverage;
 use crate::relation::{Executions, Judgement, Relation, compare};
 use crate::strategy::{Cases, Space, cases};
-use crate::subject::{Capabilities, Edges, Subject, SubjectError};
+use crate::subject::{Capabilities, Subject, SubjectError};
 
 use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
 use super::tally::{CaseResult, Tally, case_result};
+use super::turns::Turns;
 
 /// What to run.
 pub struct Campaign<'s> {
@@ -137,8 +135,6 @@ struct Judged {
 /// A relation, and why the subject can't be judged by it, if it can't.
 type Asked = (&'static Relation, Option<&'static str>);
 
-const LOCK: &str = "nobody panics while holding the lock";
-
 /// Where a campaign is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -148,35 +144,25 @@ pub enum Progress {
     Shrinking,
 }
 
-/// Sums in the order of case numbers, whatever the order in which threads finish.
+/// The sums, and how the campaign ended before its number of cases.
 struct Folded {
     tally: Tally,
-    /// Case number, index of the relation, difference.
-    failure: Option<(u64, usize, compare::Divergence)>,
-    next: u64,
-    /// Cases that wait for one before them.
-    waiting: BTreeMap<u64, Judged>,
+    /// The first case that is broken or could not be judged.
+    ended: Option<Result<Broken, SubjectError>>,
 }
 
-impl Folded {
-    fn new(asked: &[Asked], edges: &Edges, capabilities: &Capabilities) -> Folded {
-        Folded {
-            tally: Tally::new(asked, edges, capabilities),
-            failure: None,
-            next: 0,
-            waiting: BTreeMap::new(),
-        }
-    }
+/// A broken case: its number, index of the relation, difference.
+type Broken = (u64, usize, compare::Divergence);
 
-    fn add(&mut self, index: u64, judged: Judged) {
-        self.waiting.insert(index, judged);
-        // Cases after the first failing one are left out, so that the number of threads decides nothing.
-        while self.failure.is_none()
-            && let Some(judged) = self.waiting.remove(&self.next)
-        {
-            self.tally.add(&judged.result);
-            self.failure = judged.broken.map(|(relation, how)| (self.next, relation, how));
-            self.next += 1;
+impl Folded {
+    fn add(&mut self, judged: Result<Judged, SubjectError>) {
+        match judged {
+            Ok(Judged { result, broken }) => {
+                let index = self.tally.cases;
+                self.tally.add(&result);
+                self.ended = broken.map(|(relation, how)| Ok((index, relation, how)));
+            }
+            Err(why) => self.ended = Some(Err(why)),
         }
     }
 }
@@ -191,11 +177,11 @@ impl Campaign<'_> {
             self.relations.iter().map(|r| (*r, (r.applies)(&capabilities).err())).collect();
         let started = Instant::now();
         let cases = cases(self.space.clone());
-        let Folded { mut tally, failure, .. } =
-            self.judge_all(&cases, &asked, &capabilities, progress, started)?;
+        let Folded { mut tally, ended } =
+            self.judge_all(&cases, &asked, &capabilities, progress, started);
         let elapsed = started.elapsed();
-        tally.settle(&capabilities);
-        let failure = match failure {
+        tally.settle(&capabilities, &self.subject.edges());
+        let failure = match ended.transpose()? {
             Some((index, relation, divergence)) => {
                 progress(Progress::Shrinking);
                 Some(self.examine(&cases, index, asked[relation].0, divergence)?)
@@ -205,7 +191,7 @@ impl Campaign<'_> {
         Ok(Report { tally, failure, elapsed })
     }
 
-    /// Judges cases on all threads, up to the first failing one.
+    /// Judges cases on all threads, up to the first that is broken or can't be judged.
     fn judge_all(
         &self,
         cases: &Cases,
@@ -213,37 +199,16 @@ impl Campaign<'_> {
         capabilities: &Capabilities,
         progress: &(dyn Fn(Progress) + Sync),
         started: Instant,
-    ) -> Result<Folded, SubjectError> {
-        let next = AtomicU64::new(0);
-        let failed_at = AtomicU64::new(u64::MAX);
-        let folded = Mutex::new(Folded::new(asked, &self.subject.edges(), capabilities));
-        let error = Mutex::new(None);
+    ) -> Folded {
+        let tally = Tally::new(asked, &self.subject.edges(), capabilities);
+        let turns = Turns::new(Folded { tally, ended: None }, self.cases, Folded::add);
         let folder = coverage::Folder::new();
+        let is_over = || self.time_max.is_some_and(|max| started.elapsed() >= max);
         let work = || {
-            loop {
-                // Out of time: stop before taking a number, so that the cases done have no gap.
-                if self.time_max.is_some_and(|max| started.elapsed() >= max) {
-                    return;
-                }
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= self.cases || index > failed_at.load(Ordering::Relaxed) {
-                    return;
-                }
-                match self.judge(cases, asked, &folder, index) {
-                    Ok(judged) => {
-                        if judged.broken.is_some() {
-                            failed_at.fetch_min(index, Ordering::Relaxed);
-                        }
-                        let mut folded = folded.lock().expect(LOCK);
-                        folded.add(index, judged);
-                        progress(Progress::Cases(folded.tally.cases));
-                    }
-                    Err(why) => {
-                        failed_at.fetch_min(index, Ordering::Relaxed);
-                        *error.lock().expect(LOCK) = Some(why);
-                        return;
-                    }
-                }
+            while let Some(turn) = turns.take(is_over) {
+                let judged = self.judge(cases, asked, &folder, turn.index());
+                let ends = judged.as_ref().map_or(true, |judged| judged.broken.is_some());
+                turn.done(judged, ends, |sum| progress(Progress::Cases(sum.tally.cases)));
             }
         };
         if self.jobs <= 1 {
@@ -255,10 +220,7 @@ impl Campaign<'_> {
                 }
             });
         }
-        match error.into_inner().expect(LOCK) {
-            Some(why) => Err(why),
-            None => Ok(folded.into_inner().expect(LOCK)),
-        }
+        turns.finish()
     }
 
     fn judge(

@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::case::Case;
 use crate::contract::Mode;
 use crate::record::SENTINELS;
-use crate::relation::SPREAD_CASES_MIN;
+use crate::relation::{Compared, CountedInF64, SPREAD_CASES_MIN};
 use crate::schedule::{Act, ActKind, Intent, Mark, PreemptKind};
 use crate::workload::Prompt;
 
 use super::campaign::{Failure, Report};
+use super::localise::Explanation;
 use super::tally::RelationTally;
 
 /// The table at the end of a campaign: relations, sentinels, acts.
@@ -90,7 +91,15 @@ pub fn line(trial: &str, r: &RelationTally) -> String {
     if r.broken > 0 {
         let _ = write!(line, ", {} broken", r.broken);
     }
-    for (count, what) in [(r.compared.positions, "positions"), (r.compared.draws, "draws")] {
+    let Compared { positions, draws, f64: CountedInF64 { near_ties, other_tokens, .. }, .. } =
+        r.compared;
+    let counts = [
+        (positions, "positions"),
+        (draws, "draws"),
+        (near_ties, "near ties"),
+        (other_tokens, "with another greedy token than in f64"),
+    ];
+    for (count, what) in counts {
         if count > 0 {
             let _ = write!(line, ", {count} {what}");
         }
@@ -141,14 +150,19 @@ fn wrap(items: &[String], width: usize) -> String {
 }
 
 /// A failure: the command that reproduces it first, then the claim, the difference, the minimal case.
-pub fn failure(failure: &Failure, command: &str, path: &Path, explanation: Option<&str>) -> String {
+pub fn failure(
+    failure: &Failure,
+    command: &str,
+    path: &Path,
+    explanation: Option<&Explanation>,
+) -> String {
     let mut out = String::new();
     let relation = failure.relation;
     let _ = writeln!(out, "reproduce: {command}");
     let _ = writeln!(out, "relation {}: {}", relation.id, relation.statement);
     let _ = writeln!(out, "broken by case {}: {}", failure.index, failure.reported());
-    if let Some(text) = explanation {
-        let _ = writeln!(out, "  {text}");
+    if let Some(explanation) = explanation {
+        let _ = writeln!(out, "{explanation}");
     }
     match &failure.shrunk {
         Some(shrunk) if shrunk.minimal => {
@@ -245,7 +259,7 @@ fn short(tokens: &[u32]) -> String {
     format!("[{}{dots}] ({} tokens)", shown.join(" "), tokens.len())
 }
 
-fn intent_text(intent: &Intent) -> String {
+pub(super) fn intent_text(intent: &Intent) -> String {
     let mark = match intent.mark {
         Mark::Start => "at the start".to_owned(),
         Mark::Offer { n } => format!("at offer {n}"),
@@ -278,7 +292,7 @@ fn intent_text(intent: &Intent) -> String {
         Act::Place { nth } => format!("take free block {nth} next"),
         Act::Evict { block } => format!("evict its own block {block} from the cache"),
         Act::Bucket { extra } => format!("pad the step to {extra} buckets above its own"),
-        Act::Land { late } => format!("let the chunk land {late} boundaries later"),
+        Act::Land { late } => format!("let what it launches land {late} boundaries later"),
     };
     format!("{mark}: {act}")
 }

@@ -9,6 +9,7 @@ use crate::relation::{Divergence, resolve};
 use crate::subject::{Subject, guard};
 
 use super::campaign::Failure;
+use super::localise::Explanation;
 
 /// What a case file says beside the case.
 pub struct Provenance<'p> {
@@ -18,16 +19,18 @@ pub struct Provenance<'p> {
     pub command: &'p dyn Fn(&Path) -> String,
 }
 
-/// Writes a failure's smallest case into `folder`.
+/// Writes a failure's smallest case into `folder`, and where it was localised. If it can't be written, the file comes
+/// back with the reason, so that the case is not lost.
 pub fn write(
     failure: &Failure,
+    explanation: &Explanation,
     subject: &dyn Subject,
     provenance: &Provenance<'_>,
     folder: &Path,
-) -> Result<PathBuf, CaseError> {
+) -> Result<PathBuf, Box<(CaseError, CaseFile)>> {
     let case = failure.case();
     let run = run_of(subject, case);
-    let file = file(
+    let mut file = file(
         case,
         Some(failure.relation.id),
         Some(failure.reported()),
@@ -36,7 +39,13 @@ pub fn write(
         provenance,
         folder,
     );
-    file.write_into(folder)
+    if let (Some(summary), Some(localisation)) =
+        (&mut file.observed.summary, &explanation.localisation)
+    {
+        summary.push('\n');
+        summary.push_str(&localisation.to_string());
+    }
+    file.write_into(folder).map_err(|error| Box::new((error, file)))
 }
 
 /// The case's run, if it comes to its end.

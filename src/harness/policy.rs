@@ -1,5 +1,6 @@
 //! Device policy: which devices a run uses, decided once, before any trial exists.
 
+use std::ffi::OsStr;
 use std::fmt;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
@@ -49,8 +50,10 @@ const KNOWN: [&str; 15] = [
 /// The test of devices against each other has variables of its own.
 const X1: &str = "X1_";
 
-/// Refuses variables that nobody reads: a misspelt one must not be ignored in silence. The error is one line.
+/// Refuses variables that nobody reads, and values of [`REQUIRE_GPU`] that mean nothing: what is misspelt must not be
+/// ignored in silence. The error is one line.
 pub fn check_environment() -> Result<(), String> {
+    required(std::env::var_os(REQUIRE_GPU).as_deref())?;
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     match unknown(names) {
         None => Ok(()),
@@ -58,6 +61,15 @@ pub fn check_environment() -> Result<(), String> {
             "unknown environment variable {name}, expected {PREFIX} and one of {}",
             KNOWN.join(", ")
         )),
+    }
+}
+
+/// Whether a value of [`REQUIRE_GPU`] asks for a GPU. Set but empty is how some shells unset a variable.
+fn required(value: Option<&OsStr>) -> Result<bool, String> {
+    match value.map(OsStr::to_string_lossy).as_deref() {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(format!("{REQUIRE_GPU}: expected 0 or 1, found {other:?}")),
     }
 }
 
@@ -113,9 +125,10 @@ impl Choice {
         }
     }
 
-    /// Whether a missing GPU is a failure: it was asked for, or `LOCKSTEP_REQUIRE_GPU` is set.
+    /// Whether a missing GPU is a failure: it was asked for, or `LOCKSTEP_REQUIRE_GPU` is 1. A value that
+    /// [`check_environment`] refuses is not taken for a no.
     pub fn requires_gpu(self) -> bool {
-        let required = std::env::var_os(REQUIRE_GPU).is_some_and(|v| !v.is_empty() && v != "0");
+        let required = required(std::env::var_os(REQUIRE_GPU).as_deref()) != Ok(false);
         required || matches!(self, Choice::Cuda(_))
     }
 }
@@ -154,6 +167,17 @@ mod tests {
         assert_eq!(found(&["LOCKSTEP_"]), Some("LOCKSTEP_".into()));
         let two = ["LOCKSTEP_device", "LOCKSTEP_A", "LOCKSTEP_REV"];
         assert_eq!(found(&two), Some("LOCKSTEP_A".into()));
+    }
+
+    #[test]
+    fn a_gpu_is_required_by_one_and_by_nothing_that_is_unclear() {
+        let asks = |value: &str| required(Some(OsStr::new(value)));
+        assert_eq!((required(None), asks(""), asks("0"), asks("1")), {
+            (Ok(false), Ok(false), Ok(false), Ok(true))
+        });
+        for value in ["maybe", "true", "01", " "] {
+            assert!(asks(value).unwrap_err().contains(&format!("{value:?}")), "{value}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn failure_of(
 }
 
 /// Carries out `case` and judges it by `relation`. A crash of the engine breaks every relation.
-pub(super) fn judgement_of(
+pub fn judgement_of(
     subject: &dyn Subject,
     relation: &Relation,
     case: &Case,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::coverage;
 use crate::record::{Inert, Run, SENTINELS, SentinelCounts};
 use crate::relation::{
-    Compared, Judgement, RARE_CASES_MIN, Relation, SPREAD_CASES_MIN, SPREAD_MIN, Spread,
+    Compared, CountedInF64, Judgement, RARE_CASES_MIN, Relation, SPREAD_CASES_MIN, SPREAD_MIN,
+    Spread,
 };
 use crate::schedule::ActKind;
 use crate::subject::{Capabilities, Edges};
@@ -109,6 +110,8 @@ pub struct Coverage {
     pub ties: u64,
     /// Pairs of samples that drew differently from equal logits.
     pub parted: u64,
+    /// Positions compared with a pass in f64.
+    pub f64: CountedInF64,
 }
 
 impl Coverage {
@@ -119,6 +122,7 @@ impl Coverage {
             fresh_processes: 0,
             ties: 0,
             parted: 0,
+            f64: CountedInF64::default(),
         }
     }
 
@@ -143,6 +147,8 @@ impl Coverage {
             Spread::FreshProcess => vec![(FRESH_PROCESS.to_owned(), self.fresh_processes)],
             Spread::Ties => vec![("draw_tied".to_owned(), self.ties)],
             Spread::Parted => vec![("draws_parted".to_owned(), self.parted)],
+            Spread::ExactPastSplit => vec![("exact_past_split".to_owned(), self.f64.past_split)],
+            Spread::ExactPastHit => vec![("exact_past_hit".to_owned(), self.f64.past_hit)],
         }
     }
 }
@@ -235,6 +241,7 @@ impl Tally {
                     tally.compared.add(compared);
                     tally.coverage.ties += compared.ties;
                     tally.coverage.parted += compared.parted;
+                    tally.coverage.f64.add(&compared.f64);
                 }
                 Judgement::Broken(_) => tally.broken += 1,
                 Judgement::Inapplicable(_) => tally.inapplicable += 1,
@@ -243,7 +250,7 @@ impl Tally {
     }
 
     /// Fills in which minima were missed. A relation that no case exercised is vacuous whatever the number of cases.
-    pub(super) fn settle(&mut self, capabilities: &Capabilities) {
+    pub(super) fn settle(&mut self, capabilities: &Capabilities, edges: &Edges) {
         let cases = self.cases;
         for tally in &mut self.relations {
             let relation = tally.relation;
@@ -253,7 +260,8 @@ impl Tally {
                 seen.insert(gate.name().to_owned(), tally.coverage.fired_in[*gate as usize]);
             }
             let asked = tally.not_applicable.is_none();
-            let spreads = relation.spreads.iter().filter(|s| asked && has(capabilities, **s));
+            let spreads =
+                relation.spreads.iter().filter(|s| asked && has(capabilities, edges, **s));
             for spread in spreads {
                 let (from, least) = due(*spread);
                 for (name, count) in tally.coverage.spread(*spread) {
@@ -290,7 +298,8 @@ impl Tally {
 }
 
 /// Whether the subject has the mechanism, so that its minimum is due.
-fn has(capabilities: &Capabilities, spread: Spread) -> bool {
+fn has(capabilities: &Capabilities, edges: &Edges, spread: Spread) -> bool {
+    let exact = capabilities.exact.as_ref();
     match spread {
         Spread::Fired(sentinel) | Spread::Rare(sentinel) => {
             capabilities.sentinels.contains(&sentinel)
@@ -298,6 +307,8 @@ fn has(capabilities: &Capabilities, spread: Spread) -> bool {
         Spread::RowEdges => true,
         Spread::Ties => capabilities.ties,
         Spread::Parted => capabilities.draws,
+        Spread::ExactPastSplit => exact.is_some_and(|exact| exact.positions > edges.split),
+        Spread::ExactPastHit => exact.is_some(),
         Spread::FreshProcess => capabilities.fresh_process,
     }
 }
@@ -309,8 +320,11 @@ fn due(spread: Spread) -> (u64, u64) {
     match spread {
         Spread::Rare(_) => (RARE_CASES_MIN, 1),
         Spread::FreshProcess => (SPREAD_CASES_MIN, 1),
-        Spread::Fired(_) | Spread::RowEdges | Spread::Ties | Spread::Parted => {
-            (SPREAD_CASES_MIN, SPREAD_MIN)
-        }
+        Spread::Fired(_)
+        | Spread::RowEdges
+        | Spread::Ties
+        | Spread::Parted
+        | Spread::ExactPastSplit
+        | Spread::ExactPastHit => (SPREAD_CASES_MIN, SPREAD_MIN),
     }
 }

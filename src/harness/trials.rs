@@ -15,8 +15,8 @@ use crate::strategy::Space;
 use crate::subject::{OneBit, Subject};
 
 use super::campaign::{Campaign, Report, Verdict};
-use super::explain::explain;
 use super::ledger;
+use super::localise;
 use super::persist::{self, Provenance};
 use super::shrink::ShrinkBudget;
 use super::stored::{self, Outcome};
@@ -218,12 +218,18 @@ impl Suite {
     fn broken(&self, subject: &dyn Subject, report: &Report) -> Failed {
         let failure = report.failure.as_ref().expect("a broken report has a failure");
         let provenance = Provenance { env: subject.environment(), command: &replay_command };
-        let text = match persist::write(failure, subject, &provenance, &self.regressions) {
-            Ok(path) => {
-                let explanation = explain(subject, failure.case(), failure.reported());
-                ledger::failure(failure, &replay_command(&path), &path, explanation.as_deref())
+        let explanation = localise::of_failure(subject, failure);
+        let folder = &self.regressions;
+        let text = match persist::write(failure, &explanation, subject, &provenance, folder) {
+            Ok(path) => ledger::failure(failure, &replay_command(&path), &path, Some(&explanation)),
+            Err(unwritten) => {
+                let (error, file) = *unwritten;
+                format!(
+                    "{}\nthe case could not be written: {error}\nits text: {}",
+                    failure.reported(),
+                    file.line()
+                )
             }
-            Err(error) => format!("{}\nthe case could not be written: {error}", failure.reported()),
         };
         Failed::from(text)
     }
@@ -260,12 +266,18 @@ fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Fai
             "{}: the case no longer exercises its relation, so it shows nothing",
             path.display()
         ))),
-        Ok(Outcome::Broken(relation, divergence)) => Err(Failed::from(format!(
-            "{}: relation {} is broken: {divergence}\n{}",
-            path.display(),
-            relation.id,
-            ledger::describe(&file.case())
-        ))),
+        Ok(Outcome::Broken(relation, divergence)) => {
+            let case = file.case();
+            let explanation =
+                localise::explain(subject, relation, &case, &divergence, file.minimal);
+            Err(Failed::from(format!(
+                "reproduce: {}\n{}: relation {} is broken: {divergence}\n{explanation}\n{}",
+                replay_command(path),
+                path.display(),
+                relation.id,
+                ledger::describe(&case)
+            )))
+        }
         Err(error) => Err(Failed::from(format!("{}: {error}", path.display()))),
     }
 }

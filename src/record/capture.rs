@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use serde::Serialize;
+
 use crate::workload::SampleId;
 
 /// What to keep in full. It changes no bit of an execution, and no digest of it.
@@ -64,7 +66,7 @@ pub struct CapturedSite {
 }
 
 /// How an operator was launched for a row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LaunchNote {
     /// The row in its step, from 0.
     pub row: u32,
@@ -81,7 +83,8 @@ pub struct LaunchNote {
 }
 
 /// The order of a reduction, as far as a launch says it (docs/contract.md).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
     /// The operator has only one.
     #[default]

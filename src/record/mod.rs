@@ -169,7 +169,7 @@ pub enum Inert {
     Overtaken,
     /// A swap found no room in host memory.
     NoSwapRoom,
-    /// A swap found nothing computed.
+    /// A swap found nothing computed, or all of it on its way back from host memory.
     NothingToSwap,
     /// A fork found no resident sample of the request with something to share.
     NoSibling,

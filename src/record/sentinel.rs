@@ -120,6 +120,14 @@ pub enum Sentinel {
     LandedLate,
     /// The same, after its request had lost the residency that it was launched in.
     LandedAfterLeaving,
+    /// The copy of a shared block landed boundaries after it was due.
+    CopyLandedLate,
+    /// K and V went to host memory boundaries after their request had lost its residency.
+    SwapOutLandedLate,
+    /// K and V came back from host memory boundaries after their request had become resident.
+    SwapInLandedLate,
+    /// A copy, or what came back from host memory, landed after its request had lost the residency.
+    CopyLandedAfterLeaving,
     /// A block that had been in use was filled with NaN.
     Poisoned,
     /// An end-of-sequence token ended an output.
@@ -147,7 +155,7 @@ pub enum Sentinel {
 }
 
 /// All sentinels with the names that reports show.
-pub const SENTINELS: [(Sentinel, &str); 68] = {
+pub const SENTINELS: [(Sentinel, &str); 72] = {
     use Sentinel::*;
     [
         (SharedStep, "shared_step"),
@@ -206,6 +214,10 @@ pub const SENTINELS: [(Sentinel, &str); 68] = {
         (BucketChanged, "bucket_changed"),
         (LandedLate, "landed_late"),
         (LandedAfterLeaving, "landed_after_leaving"),
+        (CopyLandedLate, "copy_landed_late"),
+        (SwapOutLandedLate, "swap_out_landed_late"),
+        (SwapInLandedLate, "swap_in_landed_late"),
+        (CopyLandedAfterLeaving, "copy_landed_after_leaving"),
         (Poisoned, "poisoned"),
         (FinishEos, "finish_eos"),
         (FinishLength, "finish_length"),

@@ -21,6 +21,8 @@ pub enum Observable {
     Kv,
     /// f32 results of an operator before they are rounded, at a computed position (layer digests).
     Sites,
+    /// Distance of a value from that of a pass in f64.
+    Fidelity,
     /// Generated tokens or the finish reason.
     Tokens,
     /// Log-probabilities of tokens.
@@ -46,6 +48,7 @@ impl Observable {
             Observable::Logits => "logits",
             Observable::Kv => "kv",
             Observable::Sites => "layer digests",
+            Observable::Fidelity => "fidelity",
             Observable::Tokens => "tokens",
             Observable::Logprobs => "log-probabilities",
             Observable::Draws => "draws",
@@ -103,6 +106,7 @@ impl fmt::Display for Divergence {
         match self.observable {
             Observable::Crash => return write!(f, "the engine failed: {}", self.detail),
             Observable::Coverage => write!(f, "not everything was observed")?,
+            Observable::Fidelity => write!(f, "too far from a pass in f64")?,
             Observable::Writers => write!(f, "K and V were attached across namespaces")?,
             Observable::Held => return f.write_str(&self.detail),
             Observable::Trajectory => return write!(f, "the trajectories differ: {}", self.detail),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::case::Case;
-use crate::record::Run;
+use crate::record::{Capture, CapturedRow, Run};
 use crate::schedule::Schedule;
 use crate::subject::{Capabilities, PlainRun, Subject, SubjectError, guard};
 use crate::workload::{SampleId, Workload};
@@ -84,6 +84,21 @@ impl<'s> Executions<'s> {
         let plain = self.subject.plain(request, self.case.seed)?;
         self.forwards += plain.output.rows_computed;
         Ok((&self.run, plain))
+    }
+
+    /// The case carried out again with values kept: those rows of the sample that it names.
+    pub fn with_values(&mut self, capture: &Capture) -> Result<Vec<CapturedRow>, SubjectError> {
+        let Case { world, workload, schedule, seed } = &self.case;
+        let subject = self.subject;
+        let mut run = guard::execute(subject, world, workload, schedule, *seed, Some(capture))?;
+        self.forwards += run.steps.len() as u64;
+        // What was kept must be what the relations saw.
+        if run.trajectory.hash() != self.run.trajectory.hash() {
+            let why = "an execution that keeps values has another trajectory";
+            return Err(SubjectError::Failed(why.into()));
+        }
+        let output = capture.id.and_then(|id| run.outputs.get_mut(&id));
+        Ok(output.map(|output| std::mem::take(&mut output.captured)).unwrap_or_default())
     }
 
     /// The case carried out in another world.

@@ -190,8 +190,15 @@ fn table(subject: &dyn Subject, lines: Vec<Line>) -> Table {
 
 /// The bits of a run's computed positions.
 struct Bits<'r> {
-    /// Prompt and output of each request, in the order of the workload, and what was computed for it.
-    sequences: Vec<(Vec<u32>, BTreeMap<u32, Vec<&'r PositionBits>>)>,
+    /// In the order of the workload.
+    sequences: Vec<Sequence<'r>>,
+}
+
+/// A request's prompt and output, and what was computed for it.
+struct Sequence<'r> {
+    tokens: Vec<u32>,
+    /// By position: each different value once.
+    computed: BTreeMap<u32, Vec<&'r PositionBits>>,
 }
 
 impl<'r> Bits<'r> {
@@ -208,12 +215,12 @@ impl<'r> Bits<'r> {
             let mut computed: BTreeMap<u32, Vec<&PositionBits>> = BTreeMap::new();
             for bits in &output.positions {
                 let values = computed.entry(bits.position).or_default();
-                // Once for each different value: a position computed again must come to the same.
+                // A position computed again must come to the same.
                 if !values.iter().any(|v| v.logits == bits.logits && v.sites == bits.sites) {
                     values.push(bits);
                 }
             }
-            Ok((tokens, computed))
+            Ok(Sequence { tokens, computed })
         };
         let sequences = workload.requests.iter().map(sequence).collect::<Result<_, _>>()?;
         Ok(Bits { sequences })
@@ -222,13 +229,13 @@ impl<'r> Bits<'r> {
     /// What was computed for a position of a sequence: by itself, or, where it was attached from the cache, by a sequence
     /// with the same tokens up to there.
     fn at(&self, index: usize, position: u32) -> Option<&[&'r PositionBits]> {
-        let (tokens, own) = &self.sequences[index];
-        if let Some(values) = own.get(&position) {
+        let Sequence { tokens, computed } = &self.sequences[index];
+        if let Some(values) = computed.get(&position) {
             return Some(values);
         }
         let prefix = &tokens[..=position as usize];
-        let others = self.sequences.iter().filter(|(tokens, _)| tokens.starts_with(prefix));
-        others.filter_map(|(_, computed)| computed.get(&position)).next().map(Vec::as_slice)
+        let mut others = self.sequences.iter().filter(|s| s.tokens.starts_with(prefix));
+        others.find_map(|s| s.computed.get(&position)).map(Vec::as_slice)
     }
 
     /// The lines of the table, of prompts in the order of the workload.

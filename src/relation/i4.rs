@@ -180,25 +180,32 @@ fn by_position(output: &Output) -> BTreeMap<u32, u64> {
     output.positions.iter().map(|p| (p.position, p.logits)).collect()
 }
 
-/// Pairs of samples that drew differently from equal logits at one position, each by a key of its own.
+/// A sample that is drawn for at random.
+struct Sampled<'r> {
+    request: &'r Request,
+    key: [u32; 2],
+    /// Digest of the logits that its first token was drawn from.
+    logits: Option<u64>,
+    first: u32,
+}
+
+/// Pairs of samples of one prompt that drew other first tokens from equal logits, each by a key of its own.
 fn parted(workload: &Workload, run: &Run) -> u64 {
     let sampled = run.outputs.iter().filter_map(|(id, output)| {
         let request = workload.get(id.uid)?;
-        let key = output.draws.first()?.key?;
-        Some((request, key, output))
+        let draw = output.draws.first()?;
+        let from = output.positions.iter().rev().find(|p| p.position + 1 == draw.position);
+        let logits = from.map(|p| p.logits);
+        Some(Sampled { request, key: draw.key?, logits, first: draw.token })
     });
-    let sampled: Vec<(&Request, [u32; 2], &Output)> = sampled.collect();
-    let part = |(a, b): (&(&Request, [u32; 2], &Output), &(&Request, [u32; 2], &Output))| {
-        let alike = a.0.prompt == b.0.prompt && a.0.sampling == b.0.sampling && a.1 != b.1;
-        let first = |o: &Output| o.draws.first().map(|d| d.token);
-        let from = a.0.prompt.own_tokens().len() as u32 - 1;
-        let logits =
-            |o: &Output| o.positions.iter().rev().find(|p| p.position == from).map(|p| p.logits);
-        alike && logits(a.2) == logits(b.2) && first(a.2) != first(b.2)
+    let sampled: Vec<Sampled<'_>> = sampled.collect();
+    let part = |a: &Sampled<'_>, b: &Sampled<'_>| {
+        let alike = a.request.prompt == b.request.prompt && a.logits == b.logits;
+        alike && a.key != b.key && a.first != b.first
     };
-    let pairs =
-        sampled.iter().enumerate().flat_map(|(i, a)| sampled[i + 1..].iter().map(move |b| (a, b)));
-    pairs.filter(|pair| part(*pair)).count() as u64
+    let later = |i: usize| sampled[i + 1..].iter();
+    let parted = |(i, a)| later(i).filter(|b| part(a, b)).count() as u64;
+    sampled.iter().enumerate().map(parted).sum()
 }
 
 fn broken(

@@ -7,11 +7,13 @@
 pub mod compare;
 mod d1;
 pub mod executions;
+pub mod f1;
 pub mod g1;
 mod i1;
 mod i2;
 mod i3;
 mod i4;
+pub mod localise;
 mod scores;
 pub mod x1;
 
@@ -23,6 +25,7 @@ use crate::subject::{Capabilities, SubjectError};
 
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
+pub use localise::Localisation;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +38,7 @@ pub enum Judgement {
     Broken(Box<Divergence>),
 }
 
-/// How much was compared, bit for bit.
+/// How much was compared: bit for bit, or with a pass in f64 where the relation does that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Computed positions whose logits were compared.
@@ -52,6 +55,34 @@ pub struct Compared {
     pub draws: u64,
     /// Pairs of samples that drew differently from equal logits at one position, each by a key of its own.
     pub parted: u64,
+    /// Of the positions, those that were compared with a pass in f64.
+    pub f64: CountedInF64,
+}
+
+/// Positions that were compared with a pass in f64, by what is special about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountedInF64 {
+    /// Each operator was compared with its equation too.
+    pub operator_rows: u64,
+    /// Attention folded two or more splits.
+    pub past_split: u64,
+    /// Earlier positions were attached, not computed.
+    pub past_hit: u64,
+    /// The two best logits are so close that rounding may swap them.
+    pub near_ties: u64,
+    /// Of these, the greedy token is another one.
+    pub other_tokens: u64,
+}
+
+impl CountedInF64 {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &CountedInF64) {
+        self.operator_rows += other.operator_rows;
+        self.past_split += other.past_split;
+        self.past_hit += other.past_hit;
+        self.near_ties += other.near_ties;
+        self.other_tokens += other.other_tokens;
+    }
 }
 
 impl Compared {
@@ -62,6 +93,7 @@ impl Compared {
         self.sites += other.sites;
         self.scores += other.scores;
         self.ties += other.ties;
+        self.f64.add(&other.f64);
         self.draws += other.draws;
         self.parted += other.parted;
     }
@@ -69,9 +101,16 @@ impl Compared {
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compared { positions, kv, sites, scores, draws, .. } = self;
+        let Compared { positions, kv, sites, scores, draws, f64: counts, .. } = self;
         if (*positions, *draws > 0) == (0, true) {
             return write!(f, "{draws} draws");
+        }
+        if *counts != CountedInF64::default() {
+            let CountedInF64 { operator_rows, near_ties, other_tokens, .. } = counts;
+            return write!(
+                f,
+                "{positions} positions with f64, {operator_rows} of them operator by operator, {near_ties} near ties, {other_tokens} with another greedy token"
+            );
         }
         write!(
             f,
@@ -94,6 +133,11 @@ pub enum Spread {
     FreshProcess,
     /// At least [`SPREAD_MIN`] greedy draws were among several largest logits.
     Ties,
+    /// At least [`SPREAD_MIN`] positions whose attention folded splits were compared with a pass in f64. Due if the
+    /// subject's reference goes as far.
+    ExactPastSplit,
+    /// At least [`SPREAD_MIN`] positions after attached ones were compared with a pass in f64.
+    ExactPastHit,
     /// At least [`SPREAD_MIN`] pairs of samples drew differently from equal logits, each by a key of its own.
     Parted,
 }
@@ -162,7 +206,7 @@ fn counts(
 }
 
 /// All relations, in the order of reports.
-pub static RELATIONS: [&Relation; 21] = [
+pub static RELATIONS: [&Relation; 22] = [
     &i1::I1,
     &i1::SIBLINGS,
     &i1::ORDER,
@@ -184,6 +228,7 @@ pub static RELATIONS: [&Relation; 21] = [
     &i3::PROCESS,
     &i4::I4,
     &d1::D1,
+    &f1::F1,
 ];
 
 /// The relation with exactly this identity.

@@ -242,6 +242,10 @@ impl Course<'_, '_> {
             }
             self.hold();
             self.offers += 1;
+            if swapped && self.draw.percent(self.level(Feature::Land) / 2) {
+                let late = self.draw.between(1, 3) as u32;
+                self.push(Mark::Offer { n: self.offers }, Act::Land { late });
+            }
             if self.doomed && self.draw.percent(50) {
                 self.push(Mark::Offer { n: self.offers }, Act::Abort);
                 break;
@@ -295,6 +299,8 @@ impl Course<'_, '_> {
     fn abort(&mut self, in_residency: u32, from: usize, first_cut: Option<usize>, last: usize) {
         let at = match first_cut {
             Some(cut) if self.draw.percent(40) => cut,
+            // Before anything of it is computed.
+            _ if self.draw.percent(12) => from,
             _ => self.draw.between(from, last.max(from)),
         } as u32;
         self.intents.retain(|intent| {
@@ -452,6 +458,10 @@ impl Course<'_, '_> {
         let away = self.draw.below(4) as u32;
         let mark = Mark::Computed { residency, tokens: tokens as u32 };
         self.push(mark, Act::Preempt { kind, away });
+        if swapped && self.draw.percent(self.level(Feature::Land) / 3) {
+            let late = self.draw.between(1, 3) as u32;
+            self.push(mark, Act::Land { late });
+        }
         Some((tokens, swapped))
     }
 }

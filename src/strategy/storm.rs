@@ -272,6 +272,9 @@ impl<'a, 'r> Gust<'a, 'r> {
                     }
                     return self.chunk(|act| of(first_chunk(s.residency + 1), act));
                 }
+                if !looks && !self.lacks[LAND] && self.draw.percent(self.lands / 2) {
+                    return self.intents.push(of(offer, Act::Land { late: 1 }));
+                }
                 if !self.acts_on(false) {
                     return;
                 }
@@ -299,6 +302,9 @@ impl<'a, 'r> Gust<'a, 'r> {
                     2 if moved && !self.lacks[SWAP] => {
                         let kind = PreemptKind::Swap;
                         self.intents.push(of(mark, Act::Preempt { kind, away: 0 }));
+                        if !forecast.is_in_flight(i) && !self.lacks[LAND] && self.draw.percent(25) {
+                            self.intents.push(of(mark, Act::Land { late: 1 }));
+                        }
                         self.swaps = Some(uid);
                         self.chunk(|act| of(first_chunk(s.residency + 1), act));
                     }

@@ -113,9 +113,22 @@ pub(super) fn requests(
             samples(draw, space, swarm, &mut plan);
         }
         output::draw(draw, space, swarm, &mut plan);
-        planned.push(plan);
+        planned.push(sibling(draw, swarm, &planned, i as u64 + 1).unwrap_or(plan));
     }
     planned
+}
+
+/// Now and then a request that asks for all that an earlier one asks for: an identical sibling.
+fn sibling(draw: &mut Draw<'_>, swarm: &Swarm, earlier: &[Planned], uid: u64) -> Option<Planned> {
+    if earlier.is_empty() || !draw.percent(swarm.level(Feature::Siblings) / 4) {
+        return None;
+    }
+    let of = &earlier[draw.below(earlier.len())];
+    let prompt_len = of.request.prompt.tokens()?.len();
+    let request = Request { uid, ..of.request.clone() };
+    let mut plan = Planned { request, shared: 0, foreign: 0, follows: None, prompt_len };
+    plan.compare(earlier);
+    Some(plan)
 }
 
 /// Lets a request continue an earlier one, if there is room for that.

@@ -9,12 +9,14 @@ mod one_bit;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::case::Case;
 use crate::env::Environment;
 use crate::lifecycle::{EVENTS, Event};
 use crate::record::{Capture, Output, Run, SENTINELS, Sentinel};
 use crate::schedule::{ActKind, Schedule};
+use crate::weights::Model;
 use crate::workload::{Request, Workload};
 use crate::world::World;
 
@@ -33,6 +35,8 @@ pub struct Capabilities {
     pub sites: bool,
     /// Whether there is a plain engine of its model to compare it with: one request, no scheduler.
     pub plain: bool,
+    /// Whether a pass in f64 can be made of its weights: [`Subject::weights`].
+    pub exact: Option<Exact>,
     /// Whether exact ties of the largest logits are to be expected, so that a minimum of them is due.
     pub ties: bool,
     /// Whether it reports the log-probabilities that requests ask for.
@@ -51,8 +55,17 @@ pub struct Capabilities {
     pub events: BTreeSet<Event>,
 }
 
+/// What a pass in f64 can be made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Digest of configuration and weights.
+    pub digest: String,
+    /// Positions a case that such a pass can afford.
+    pub positions: u32,
+}
+
 impl Capabilities {
-    /// Everything.
+    /// Everything but weights.
     pub fn all() -> Capabilities {
         Capabilities {
             acts: ActKind::ALL.into_iter().collect(),
@@ -60,6 +73,7 @@ impl Capabilities {
             kv: true,
             sites: true,
             plain: true,
+            exact: None,
             ties: true,
             logprobs: true,
             draws: true,
@@ -151,6 +165,11 @@ pub trait Subject: Sync {
     fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
         let _ = (request, seed);
         Err(SubjectError::Unavailable("no plain engine".into()))
+    }
+    /// The weights, on the host, as they are after their rounding to 16 bits. Called only if [`Capabilities::exact`] says
+    /// so; an engine of another architecture than [`Model`] has none.
+    fn weights(&self) -> Result<Arc<Model>, SubjectError> {
+        Err(SubjectError::Unavailable("no weights on the host".into()))
     }
     /// Carries out the case in a fresh process and returns the trajectory hash. Called only if
     /// [`Capabilities::fresh_process`] says so.

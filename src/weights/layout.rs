@@ -71,6 +71,13 @@ impl ModelConfig {
         }
     }
 
+    /// Multiply-adds of a token in the weights, LM head included; attention comes on top.
+    pub fn multiply_adds(&self) -> usize {
+        let matrices = self.slots(true).filter(|slot| *slot != Slot::Embedding);
+        let shapes = matrices.chain([Slot::Head]).map(|slot| self.shape(slot));
+        shapes.filter_map(|(rows, k)| Some(rows? * k)).sum()
+    }
+
     /// All tensors of the model.
     pub(super) fn slots(&self, tied: bool) -> impl Iterator<Item = Slot> {
         let family = self.family;

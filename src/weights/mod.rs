@@ -92,6 +92,12 @@ impl Model {
             .chain([("final_norm".to_owned(), &self.final_norm[..])])
             .chain(head)
     }
+
+    /// sha256 (hex) over configuration, dtype and the tensors as they are in memory, whatever `digest` says that they are:
+    /// a synthetic model's is that of its recipes.
+    pub fn tensors_digest(&self) -> String {
+        digest::of(self)
+    }
 }
 
 impl Layer {

@@ -24,15 +24,12 @@ pub(crate) fn trials() -> [Trial; 4] {
 fn child(folder: &Path, variables: &[(&str, &str)]) -> Result<(bool, String), Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([CHILD, "--exact", "--test-threads", "1"]).env(FOLDER, folder);
-    // No cargo is asked where the workspace is.
+    // So that no cargo is asked where the workspace is.
     command.env("INSTA_WORKSPACE_ROOT", folder);
-    for variable in ["INSTA_UPDATE", "INSTA_FORCE_PASS", "CI", "LOCKSTEP_REQUIRE_GPU"] {
+    for variable in ["INSTA_UPDATE", "INSTA_FORCE_PASS", "CI", "TF_BUILD", "LOCKSTEP_REQUIRE_GPU"] {
         command.env_remove(variable);
     }
-    for variable in ["LOCKSTEP_DEVICE"] {
-        command.env(variable, "host");
-    }
-    command.envs(variables.iter().copied());
+    command.env("LOCKSTEP_DEVICE", "host").envs(variables.iter().copied());
     let output = command.output()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -181,7 +181,7 @@ fn what_no_server_would_take_is_refused_in_one_line() {
     };
     refused(Request { stop: vec![String::new()], ..request(1) });
     refused(Request { stop: vec!["x".repeat(257)], ..request(1) });
-    refused(Request { stop: vec!["x".into(); 17], ..request(1) });
+    refused(Request { stop: vec!["x".into(); 65], ..request(1) });
     refused(Request { stop_token_ids: vec![264], ..request(1) });
     refused(Request { stop_token_ids: vec![1; 65], ..request(1) });
     refused(Request { logprobs: Some(21), ..request(1) });

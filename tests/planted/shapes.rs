@@ -71,16 +71,23 @@ fn a_prefix_of_exactly_one_block_in_a_mixed_batch() {
     }
 }
 
-/// Goal: a campaign finds the fault and shrinks it to the shape. The minimum is derived in `bugs.rs`.
+/// Goal: campaigns find the fault and shrink it to the shape: each to a case in which nothing can be left out, and all but
+/// one in five at most to the minimum, which is derived in `bugs.rs`.
 #[test]
-fn a_campaign_finds_the_prefix_of_one_block_and_shrinks_it() {
+fn campaigns_find_the_prefix_of_one_block_and_shrink_it() {
     let engine = Engine::new(Bug::Device(Fault::OneBlockShared));
-    let report = engine.campaign(11, "I2.prefix");
-    let failure = report.failure.expect("the campaign finds it");
-    let shrunk = failure.shrunk.expect("it repeats");
-    assert!(shrunk.minimal);
-    let block = shrunk.case.world.block_size as usize;
-    assert_eq!(size(&shrunk.case), (2, 1, 2 * block + 5), "{:?}", shrunk.case);
+    let mut sizes = Vec::new();
+    let mut reached = 0;
+    for seed in 11..16 {
+        let report = engine.campaign(seed, "I2.prefix");
+        let failure = report.failure.expect("the campaign finds it");
+        let shrunk = failure.shrunk.expect("it repeats");
+        assert!(shrunk.minimal);
+        let block = shrunk.case.world.block_size as usize;
+        sizes.push(size(&shrunk.case));
+        reached += usize::from(size(&shrunk.case) == (2, 1, 2 * block + 5));
+    }
+    assert!(reached >= 4, "{sizes:?}");
 }
 
 /// A request that needs `blocks` blocks to its last position, of which the pool has `pool`.

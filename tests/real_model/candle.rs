@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 use lockstep::contract::Mode;
 use lockstep::engine::Rows;
 use lockstep::fixture::Fixture;
-use lockstep::reference::Exact;
+use lockstep::reference::exact::{self, Storage};
 use lockstep::weights::Model;
 use serde_json::Value;
 
@@ -139,10 +139,9 @@ pub(crate) fn control() -> Result<(), Failed> {
 pub(crate) fn exact() -> Result<(), Failed> {
     let model = Model::load(&super::file(), None)?;
     let case = cases()?.swap_remove(2);
-    let mut exact = Exact::new(&model);
-    let mut tokens = super::ids_of(&case["ids"])?.into_iter();
-    let mut next = || tokens.next().map(|id| exact.next(id).logits);
-    let distance = compare(&case, |_| next().ok_or_else(|| "no more tokens".into()))?;
+    let exact = exact::pass(&model, &super::ids_of(&case["ids"])?, Storage::Exact);
+    let logits = |row| exact.get(row).map(|p: &exact::Position| p.logits.clone());
+    let distance = compare(&case, |row| logits(row).ok_or_else(|| "no more tokens".into()))?;
     print("pass in f64", &distance);
     if distance.most > EXACT_MOST || distance.other_best.0 > 0 {
         let (position, id) = distance.at;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use lockstep::contract::Operator;
-use lockstep::harness::{Campaign, Report, ShrinkBudget, Suite, Verdict};
+use lockstep::harness::{Campaign, Failure, ShrinkBudget, Suite, Verdict, localise};
+use lockstep::record::Order;
 use lockstep::record::sites::Stage;
+use lockstep::relation::localise::Cause;
 use lockstep::relation::{Divergence, Executions, Judgement, Observable, Relation, by_id};
 use lockstep::strategy::{Space, cases};
 use lockstep::subject::Subject;
@@ -55,25 +57,50 @@ pub(crate) fn trial(suite: &Suite, operator: Operator, subject: Shared, suffix: 
             budget: ShrinkBudget::default(),
         };
         let report = campaign.run(&|_| ()).map_err(|error| error.to_string())?;
-        is_sharp(&report, stages)?;
+        let failure = match (&report.failure, report.verdict()) {
+            (Some(failure), Verdict::Broken) => failure,
+            (_, verdict) => return Err(format!("not caught: {}", verdict.name()).into()),
+        };
+        is_sharp(failure, stages)?;
+        is_localised(&*subject, failure, operator)?;
         let counts = count(&subject, relation, space, suite.seed, stages)?;
         suite.print_later(format!("{name}: {} differs in {counts}", relation.id));
         Ok(())
     })
 }
 
-/// Found, minimal, small enough to read, and named.
-fn is_sharp(report: &Report, stages: &[Stage]) -> Result<(), Failed> {
-    let failure = match (&report.failure, report.verdict()) {
-        (Some(failure), Verdict::Broken) => failure,
-        (_, verdict) => return Err(format!("not caught: {}", verdict.name()).into()),
-    };
-    let divergence = failure.reported();
+/// Minimal, small enough to read, and named.
+fn is_sharp(failure: &Failure, stages: &[Stage]) -> Result<(), String> {
     let requests = failure.case().workload.requests.len();
     if failure.shrunk.as_ref().is_none_or(|s| !s.minimal) || requests > 2 {
-        return Err(format!("not minimal: {:?}", failure.case()).into());
+        return Err(format!("not minimal: {:?}", failure.case()));
     }
-    named(divergence, stages).map_err(Failed::from)
+    named(failure.reported(), stages)
+}
+
+/// Whether the localiser says that the operator's own launches differ, in what the operator is made to take from the batch.
+fn is_localised(
+    subject: &dyn Subject,
+    failure: &Failure,
+    operator: Operator,
+) -> Result<(), String> {
+    let explanation = localise::of_failure(subject, failure);
+    let found = explanation.localisation.as_ref().and_then(|l| l.operator.as_ref());
+    let launches = found.filter(|f| f.cause == Cause::Order).and_then(|f| f.launches.as_ref());
+    let is_found = match (operator, launches.map(|[a, b]| (&a.order, &b.order))) {
+        (Operator::Gemm, Some((Order::Cuts(a), Order::Cuts(b)))) => a.len() != b.len(),
+        (Operator::GemmTile, Some((Order::Cuts(a), Order::Cuts(b)))) => a.len() == b.len(),
+        (Operator::Attention, Some((Order::Split(_), Order::Split(_)))) => true,
+        (Operator::Norm, Some((Order::Lanes(_), Order::Lanes(_)))) => true,
+        // A device without arithmetic keeps no results, and so no notes of launches: the stage was named already.
+        (operator, None) if subject.device() == "hash" => {
+            found.is_some() == (operator != Operator::Sampler)
+        }
+        // Nothing before the draw differs, and the draw names the keys itself.
+        (Operator::Sampler, None) => found.is_none(),
+        _ => false,
+    };
+    if is_found { Ok(()) } else { Err(format!("another cause is named: {explanation:?}")) }
 }
 
 /// Whether the first operator that differs is the one that was made to: the LM head's results are the logits themselves.

@@ -27,6 +27,10 @@ pub(crate) trait Alteration<D: Device>: Clone {
         device.watch(on);
     }
 
+    fn take_log(&mut self, device: &mut D) -> Result<Vec<LoggedRows>, DeviceError> {
+        device.take_log()
+    }
+
     fn upload_rope(&self, device: &D, table: &RopeTable) -> Result<D::Rope, DeviceError> {
         device.upload_rope(table)
     }
@@ -65,6 +69,19 @@ pub(crate) trait Alteration<D: Device>: Clone {
         out: GemmOutput<'_, D>,
     ) -> Done {
         device.gemm(launch, m, x, w, out)
+    }
+
+    fn gemm_split(
+        &mut self,
+        device: &mut D,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &D::T16,
+        w: &D::Matrix,
+        y: &mut D::F32,
+    ) -> Done {
+        device.gemm_split(launch, split, m, x, w, y)
     }
 
     fn rope_and_store(
@@ -227,7 +244,7 @@ impl<D: Device, A: Alteration<D>> Device for Altered<D, A> {
         self.inner.keep(entries);
     }
     fn take_log(&mut self) -> Result<Vec<LoggedRows>, DeviceError> {
-        self.inner.take_log()
+        self.alteration.take_log(&mut self.inner)
     }
     fn counts(&mut self) -> Result<VariantCounts, DeviceError> {
         self.inner.counts()
@@ -311,6 +328,17 @@ impl<D: Device, A: Alteration<D>> Device for Altered<D, A> {
             GemmOutput::Store(y) => GemmOutput::Store(y),
         };
         self.alteration.gemm(&mut self.inner, launch, m, x, w, out)
+    }
+    fn gemm_split(
+        &mut self,
+        launch: &GemmLaunch,
+        split: usize,
+        m: usize,
+        x: &D::T16,
+        w: &D::Matrix,
+        y: &mut D::F32,
+    ) -> Done {
+        self.alteration.gemm_split(&mut self.inner, launch, split, m, x, w, y)
     }
     fn rope_and_store(
         &mut self,

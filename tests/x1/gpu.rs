@@ -268,7 +268,7 @@ impl Bench {
         let seed = u64::from(self.effort.seed);
         let counts =
             schedules::compare(&host, &cuda, cases, seed, self.effort.jobs).map_err(failed)?;
-        let result = if counts.held() { Ok(()) } else { Err(Failed::from(format!("{counts:?}"))) };
+        let result = if counts.held() { Ok(()) } else { Err(Failed::from(counts.to_string())) };
         self.note(|findings| findings.schedules.push(counts));
         result
     }

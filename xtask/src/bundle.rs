@@ -10,16 +10,17 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 
 /// Test targets that go into a bundle, by Cargo's name: those that need neither the repository nor a toolchain.
-const TESTS: [&str; 3] = ["relations", "x1", "real_model"];
+const TESTS: [&str; 5] = ["relations", "x1", "golden", "real_model", "fidelity"];
 /// The command line.
 const PROGRAM: &str = "lockstep";
-/// Data, relative to the repository; what is not there is left out.
-const DATA: [&str; 5] = [
-    "golden",
-    "tests/regressions",
-    "tests/data/text",
-    "tests/data/weights",
-    "examples/prompts.txt",
+/// Data, relative to the repository, and where it lies in the bundle, in which `golden` is a program; what is not there
+/// is left out.
+const DATA: [(&str, &str); 5] = [
+    ("golden", "snapshots"),
+    ("tests/regressions", "tests/regressions"),
+    ("tests/data/text", "tests/data/text"),
+    ("tests/data/weights", "tests/data/weights"),
+    ("examples/prompts.txt", "examples/prompts.txt"),
 ];
 
 const RUN: &str = include_str!("bundle/run.sh");
@@ -37,10 +38,10 @@ pub(crate) fn run(root: &Path, release: bool) -> anyhow::Result<ExitCode> {
         fs::copy(path, &to).with_context(|| format!("copying {}", path.display()))?;
         strip(&to);
     }
-    for name in DATA {
-        let from = root.join(name);
+    for (from, to) in DATA {
+        let from = root.join(from);
         if from.exists() {
-            copy(&from, &folder.join(name))?;
+            copy(&from, &folder.join(to))?;
         }
     }
     let script = folder.join("run.sh");

@@ -49,7 +49,7 @@ fn tables_of(s: &Scheduler, step: &[Slice]) -> Vec<Vec<BlockId>> {
 impl Bench {
     fn follow(&mut self) {
         for deed in std::mem::take(&mut self.scheduler.deeds) {
-            self.auditor.follow(&deed);
+            self.auditor.follow(&deed).unwrap();
         }
     }
 
@@ -248,7 +248,7 @@ fn a_flight_that_lands_in_blocks_of_another_request_is_named() {
             false => bench.scheduler.landings().remove(0),
         };
         let tables = [flight.blocks.clone()];
-        let audited = bench.launch(std::slice::from_ref(&flight.slice), &tables, true);
+        let audited = bench.launch(std::slice::from_ref(flight.chunk().unwrap()), &tables, true);
         assert_eq!(audited.err().map(|f| f.rule), planted.then_some("write set"));
     }
 }

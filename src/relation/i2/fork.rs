@@ -13,14 +13,15 @@ pub(in crate::relation) static FORK: Relation = Relation {
     id: "I2.fork",
     path: "i2::fork",
     statement: "a sample's bits do not depend on which blocks it shares with another sample of its request, nor on who copied them",
-    varies: "forks: moment, partial blocks, who writes first, chains of forks",
+    varies: "forks: moment, partial blocks, who writes first, chains of forks, when a copy lands",
     gates: &[Sentinel::Fork],
     spreads: &[
         Spread::Fired(Sentinel::ForkPartial),
         Spread::Fired(Sentinel::CowCopy),
         Spread::Fired(Sentinel::CowByParent),
+        Spread::Fired(Sentinel::CopyLandedLate),
     ],
-    focus: &[Feature::Samples],
+    focus: &[Feature::Samples, Feature::Land],
     every: 1,
     applies: |c| can_with_kv(c, ActKind::Fork, "the subject can't fork"),
     judge: |executions| {

@@ -8,15 +8,19 @@ use crate::workload::SampleId;
 
 use super::{can, equal_to_canonical};
 
-/// Chunks whose K and V are written boundaries after their launch, whatever happened in between.
+/// K and V that are written, copied or swapped boundaries after their launch, whatever happened in between.
 pub(in crate::relation) static LAND: Relation = Relation {
     id: "I2.land",
     path: "i2::land",
-    statement: "nobody's bits depend on when a launched chunk lands, nor on whether its request has left by then",
-    varies: "boundaries between launch and landing; preemptions, swaps and aborts in between",
+    statement: "nobody's bits depend on when a launched chunk, copy or swap lands, nor on whether its request has left by then",
+    varies: "boundaries between launch and landing of chunks, copies and swaps; preemptions, swaps and aborts in between",
     gates: &[Sentinel::LandedLate],
-    spreads: &[Spread::Fired(Sentinel::LandedLate), Spread::Fired(Sentinel::LandedAfterLeaving)],
-    focus: &[Feature::Land, Feature::Preempt],
+    spreads: &[
+        Spread::Fired(Sentinel::LandedLate),
+        Spread::Fired(Sentinel::LandedAfterLeaving),
+        Spread::Rare(Sentinel::CopyLandedAfterLeaving),
+    ],
+    focus: &[Feature::Land, Feature::Preempt, Feature::Swap],
     every: 1,
     applies: |c| can(c, ActKind::Land, "the subject can't let a chunk land late"),
     judge: |executions| {

@@ -3,19 +3,23 @@
 //! Compared per case: tokens, the digests of the logits and of each operator at every computed position, the digests of K and V of every
 //! layer at every position read back, the trajectory, and the sentinels of the launch variants.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::strategy::ValueTree;
 use serde::Serialize;
 
-use crate::record::Run;
+use crate::case::Case;
 use crate::record::sites::Site;
+use crate::record::{Output, Run};
+use crate::relation::localise::{Localisation, Side, between};
 use crate::relation::resolve;
 use crate::strategy::{Space, cases};
 use crate::subject::{Subject, SubjectError};
+use crate::workload::SampleId;
 
 /// What was compared, and what differs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Schedules {
     /// Model.
     pub model: String,
@@ -34,6 +38,9 @@ pub struct Schedules {
     /// The first difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
+    /// Where the two devices part in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub localisation: Option<Localisation>,
 }
 
 impl Schedules {
@@ -48,7 +55,27 @@ impl Schedules {
         self.logits += other.logits;
         self.kv += other.kv;
         self.layers += other.layers;
-        self.first = self.first.take().or(other.first);
+        if self.first.is_none() {
+            self.first = other.first;
+            self.localisation = other.localisation;
+        }
+    }
+}
+
+impl fmt::Display for Schedules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Schedules { model, dtype, cases, different, logits, kv, layers, .. } = self;
+        write!(
+            f,
+            "{different} of {cases} cases of {model} {dtype} differ; compared {logits} logits, {kv} kv, {layers} layer digests"
+        )?;
+        if let Some(first) = &self.first {
+            write!(f, "\nfirst: {first}")?;
+        }
+        match &self.localisation {
+            Some(localisation) => write!(f, "\n{localisation}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -75,7 +102,13 @@ pub fn compare(
             };
             let (here, there) = (run(host)?, run(device)?);
             let mut one = judge(&here, &there);
-            one.first = one.first.map(|first| format!("case {index} of seed {seed}: {first}"));
+            if let (Some((id, first)), None) = (first_difference(&here, &there), &all.first) {
+                one.first = Some(format!("case {index} of seed {seed}: {first}"));
+                one.localisation = match id {
+                    Some(id) => localise(host, device, &case, id)?,
+                    None => None,
+                };
+            }
             all.merge(one);
         }
     };
@@ -96,6 +129,19 @@ pub fn compare(
     })
 }
 
+/// Where two subjects that differ in the device part, in the output of a sample of a case that is resolved.
+pub fn localise(
+    host: &dyn Subject,
+    device: &dyn Subject,
+    case: &Case,
+    id: SampleId,
+) -> Result<Option<Localisation>, SubjectError> {
+    let name = if device.device() == host.device() { "the other" } else { device.device() };
+    let judged = Side { name, subject: device, case };
+    let standard = Side { name: host.device(), subject: host, case };
+    between(&judged, &standard, id)
+}
+
 fn judge(here: &Run, there: &Run) -> Schedules {
     let mut counts = Schedules { cases: 1, ..Schedules::default() };
     for output in here.outputs.values() {
@@ -103,60 +149,65 @@ fn judge(here: &Run, there: &Run) -> Schedules {
         counts.layers += output.positions.iter().map(|p| p.sites.len() as u64).sum::<u64>();
         counts.kv += output.kv.iter().map(|kv| kv.layers.len() as u64).sum::<u64>();
     }
-    counts.first = first_difference(here, there);
-    counts.different = u64::from(counts.first.is_some());
+    counts.different = u64::from(first_difference(here, there).is_some());
     counts
 }
 
-fn first_difference(here: &Run, there: &Run) -> Option<String> {
+/// The first difference in words, and in whose output.
+fn first_difference(here: &Run, there: &Run) -> Option<(Option<SampleId>, String)> {
     for (id, a) in &here.outputs {
-        let Some(b) = there.outputs.get(id) else {
-            return Some(format!("{id} has no output"));
+        let difference = match there.outputs.get(id) {
+            Some(b) => first_in(a, b),
+            None => Some("no output".into()),
         };
-        for (x, y) in a.positions.iter().zip(&b.positions) {
-            let count = x.sites.len();
-            let site = x.sites.iter().zip(&y.sites).position(|(x, y)| x != y);
-            if let Some(site) = site {
-                return Some(format!(
-                    "{id}, position {}, {}: {:016x} is {:016x}",
-                    x.position,
-                    Site::nth(site, count),
-                    x.sites[site],
-                    y.sites[site]
-                ));
-            }
-            if x != y {
-                return Some(format!(
-                    "{id}, position {}: logits {:016x} are {:016x}",
-                    x.position, x.logits, y.logits
-                ));
-            }
-        }
-        for (x, y) in a.kv.iter().zip(&b.kv) {
-            let layer = x.layers.iter().zip(&y.layers).position(|(x, y)| x != y);
-            if let Some(layer) = layer {
-                return Some(format!(
-                    "{id}, position {}, layer {layer}: {:x?} is {:x?}",
-                    x.position, x.layers[layer], y.layers[layer]
-                ));
-            }
-        }
-        if a.tokens != b.tokens {
-            return Some(format!("{id}: tokens {:?} are {:?}", a.tokens, b.tokens));
-        }
-        if a != b {
-            return Some(format!("{id}: outputs differ in shape"));
+        if let Some(difference) = difference {
+            return Some((Some(*id), format!("{id}, {difference}")));
         }
     }
-    if here.trajectory != there.trajectory {
-        return Some("the trajectory".into());
+    let difference = if here.trajectory != there.trajectory {
+        "the trajectory".into()
+    } else if here.sentinels != there.sentinels {
+        format!("sentinels {:?} are {:?}", here.sentinels.by_name(), there.sentinels.by_name())
+    } else if here != there {
+        "the run".into()
+    } else {
+        return None;
+    };
+    Some((None, difference))
+}
+
+/// The first difference of an output.
+fn first_in(a: &Output, b: &Output) -> Option<String> {
+    for (x, y) in a.positions.iter().zip(&b.positions) {
+        let count = x.sites.len();
+        let site = x.sites.iter().zip(&y.sites).position(|(x, y)| x != y);
+        if let Some(site) = site {
+            return Some(format!(
+                "position {}, {}: {:016x} is {:016x}",
+                x.position,
+                Site::nth(site, count),
+                x.sites[site],
+                y.sites[site]
+            ));
+        }
+        if x != y {
+            return Some(format!(
+                "position {}: logits {:016x} are {:016x}",
+                x.position, x.logits, y.logits
+            ));
+        }
     }
-    if here.sentinels != there.sentinels {
-        return Some(format!(
-            "sentinels {:?} are {:?}",
-            here.sentinels.by_name(),
-            there.sentinels.by_name()
-        ));
+    for (x, y) in a.kv.iter().zip(&b.kv) {
+        let layer = x.layers.iter().zip(&y.layers).position(|(x, y)| x != y);
+        if let Some(layer) = layer {
+            return Some(format!(
+                "position {}, layer {layer}: {:x?} is {:x?}",
+                x.position, x.layers[layer], y.layers[layer]
+            ));
+        }
     }
-    (here != there).then(|| "the run".into())
+    if a.tokens != b.tokens {
+        return Some(format!("tokens {:?} are {:?}", a.tokens, b.tokens));
+    }
+    (a != b).then(|| "the outputs differ in shape".into())
 }

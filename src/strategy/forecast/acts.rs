@@ -2,7 +2,7 @@
 
 use crate::schedule::{Act, Intent, Mark, PreemptKind};
 
-use super::{Deed, Flight, Forecast, Slice, Stand};
+use super::{Cargo, Deed, Forecast, Slice, Stand};
 
 /// Whether an intent's mark is reached by a resident sequence.
 fn is_computed(intent: &Intent, in_residency: u32, computed: usize) -> bool {
@@ -12,7 +12,12 @@ fn is_computed(intent: &Intent, in_residency: u32, computed: usize) -> bool {
 
 impl Forecast {
     /// Takes a sequence's first pending intent that is due and satisfies `wanted`; `computed` positions count for marks.
-    fn due(&mut self, i: usize, computed: usize, wanted: fn(Act) -> bool) -> Option<(usize, Act)> {
+    pub(super) fn due(
+        &mut self,
+        i: usize,
+        computed: usize,
+        wanted: fn(Act) -> bool,
+    ) -> Option<(usize, Act)> {
         let intents = &self.intents;
         let s = &mut self.sequences[i];
         let residency = s.residency;
@@ -21,7 +26,7 @@ impl Forecast {
     }
 
     /// The same at the present offer.
-    fn offered(&mut self, i: usize, wanted: fn(Act) -> bool) -> Option<(usize, Act)> {
+    pub(super) fn offered(&mut self, i: usize, wanted: fn(Act) -> bool) -> Option<(usize, Act)> {
         let intents = &self.intents;
         let s = &mut self.sequences[i];
         let n = s.offers;
@@ -83,10 +88,17 @@ impl Forecast {
 
     fn swap_out(&mut self, i: usize, offer_at: u64) -> bool {
         let held = self.sequences[i].computed.div_ceil(self.block_size);
-        if held == 0 || held > self.swap_free {
+        if held == 0 || held > self.swap_free || self.comes_back(i) {
             return false;
         }
         self.swap_free -= held;
+        let landing = if self.is_in_flight(i) { None } else { self.landing_due(i) };
+        let late = self.lateness(landing);
+        let mut offer_at = offer_at;
+        if late > 0 {
+            self.take_off(i, Cargo::SwapOut, late);
+            offer_at = offer_at.max(self.boundary + late + 1);
+        }
         self.release(i);
         let s = &mut self.sequences[i];
         s.stand = Stand::Swapped;
@@ -117,10 +129,15 @@ impl Forecast {
         if self.sequences[i].stand == Stand::Swapped {
             let slots = std::mem::take(&mut self.sequences[i].slots);
             let blocks = (0..slots).filter_map(|_| self.hand_out(i)).collect();
-            self.swap_free += slots;
             let computed = self.sequences[i].computed;
             self.log.push((i, Deed::SwapIn));
-            return self.reside(i, blocks, computed, 0);
+            self.reside(i, blocks, computed, 0);
+            let landing = self.return_due(i);
+            match self.lateness(landing) {
+                0 => self.swap_free += slots,
+                late => self.take_off(i, Cargo::SwapIn { slots }, late),
+            }
+            return;
         }
         if let Some((k, _)) = self.offered(i, |act| act == Act::Fork)
             && let Some((blocks, positions)) = self.forkable(i)
@@ -188,20 +205,6 @@ impl Forecast {
             Some((k, Act::Cut { tokens })) => (default.min(tokens as usize).max(1), Some(k)),
             _ => (default, None),
         }
-    }
-
-    /// Puts a chunk in flight, if it is to land late.
-    pub(super) fn take_off(&mut self, slice: &Slice) -> bool {
-        let due = self.due(slice.at, slice.start, |act| matches!(act, Act::Land { .. }));
-        let Some((k, act)) = due else { return false };
-        let late = act.delay();
-        self.fired[k] = late > 0;
-        if late > 0 {
-            let blocks = self.sequences[slice.at].blocks.clone();
-            let lands_at = self.boundary + late;
-            self.flights.push(Flight { slice: slice.clone(), blocks, lands_at, left: false });
-        }
-        late > 0
     }
 
     /// A block for a sequence, placed as it is wanted.

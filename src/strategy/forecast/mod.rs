@@ -5,13 +5,16 @@
 //! differ. A subject with another policy, or an output that ends early, makes it wrong, and some intents inert.
 
 mod acts;
+mod flights;
 mod pool;
+mod sequence;
 
-use crate::schedule::{Intent, Mark, Schedule};
-use crate::workload::{Request, SampleId, Workload};
+use crate::schedule::{Intent, Schedule};
+use crate::workload::Workload;
 use crate::world::World;
 
 use pool::Pool;
+use sequence::Sequence;
 
 /// Most boundaries followed.
 const BOUNDARIES_MAX: usize = 4096;
@@ -74,55 +77,34 @@ struct Slice {
     len: usize,
 }
 
-/// A chunk that lands late.
+/// What lands late.
+#[derive(Clone, Debug)]
+enum Cargo {
+    /// A chunk, and the block that is copied for it, if there is one.
+    Chunk { slice: Slice, source: Option<u32> },
+    /// K and V on their way to host memory.
+    SwapOut,
+    /// K and V on their way back from so many slots.
+    SwapIn { slots: usize },
+}
+
+/// Something that lands late.
 #[derive(Clone, Debug)]
 struct Flight {
-    slice: Slice,
+    at: usize,
+    cargo: Cargo,
     blocks: Vec<u32>,
     lands_at: u64,
     /// Its sequence has lost the residency since.
     left: bool,
 }
 
-/// A sample of a request.
-#[derive(Clone, Debug)]
-pub(super) struct Sequence {
-    pub(super) id: SampleId,
-    pub(super) stand: Stand,
-    /// First boundary at which it may be offered; its arrival at first.
-    pub(super) offer_at: u64,
-    /// Residencies so far, the present one included.
-    pub(super) residency: u32,
-    /// Offers so far.
-    pub(super) offers: u32,
-    /// Positions computed.
-    pub(super) computed: usize,
-    arrival: u64,
-    prompt_len: usize,
-    /// Prompt and output.
-    known: usize,
-    /// Length with the whole output.
-    longest: usize,
-    /// Hash of all known tokens.
-    chain: u64,
-    /// Hashes of its whole blocks' prefixes.
-    chains: Vec<u64>,
-    /// What its draws depend on besides the tokens before them.
-    salt: u64,
-    /// Whether it computes its whole prompt itself.
-    scores_prompt: bool,
-    blocks: Vec<u32>,
-    /// Leading blocks that were attached or published.
-    indexed: usize,
-    slots: usize,
-    /// Whether its next chunk is a token.
-    decodes: bool,
-    step_at: u64,
-    rank: Option<u32>,
-    ranked_by: Option<usize>,
-    victim: Option<usize>,
-    /// Its intents that are not taken.
-    pending: Vec<usize>,
+/// What came of making room.
+enum Room {
+    /// There is room; the source of a copy may have been kept.
+    Made { source: Option<u32> },
+    /// The sequence itself had to go.
+    Gone,
 }
 
 /// A run that is being followed.
@@ -145,8 +127,8 @@ pub(super) struct Forecast {
     pub(super) log: Vec<(usize, Deed)>,
 }
 
-/// Whether each intent of a schedule is expected to make a decision differ.
-pub(super) fn fired(world: &World, workload: &Workload, schedule: &Schedule) -> Vec<bool> {
+/// Whether each intent of a schedule is expected to make a decision differ, in the schedule's order.
+pub fn fired(world: &World, workload: &Workload, schedule: &Schedule) -> Vec<bool> {
     let mut forecast = Forecast::new(world, workload, schedule);
     let mut boundaries = 0;
     while !forecast.is_done() && boundaries < BOUNDARIES_MAX {
@@ -154,100 +136,6 @@ pub(super) fn fired(world: &World, workload: &Workload, schedule: &Schedule) -> 
         boundaries += 1;
     }
     forecast.fired
-}
-
-/// Takes one more token into a hash.
-fn mix(chain: u64, token: u64) -> u64 {
-    let x = (chain ^ token).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    x ^ (x >> 32)
-}
-
-/// The token that is drawn after `chain`.
-fn token(chain: u64, salt: u64) -> u64 {
-    mix(chain, salt.wrapping_add(0x9e37_79b9_7f4a_7c15)) | 1 << 32
-}
-
-/// What the draws of a sample depend on besides the tokens before them.
-fn salt(request: &Request, sample: u32) -> u64 {
-    let sampling = &request.sampling;
-    let penalty = u64::from(sampling.repetition_penalty.to_bits());
-    if sampling.is_greedy() {
-        return mix(0, penalty);
-    }
-    let key = request.seed.unwrap_or(request.uid << 32);
-    mix(mix(mix(penalty, key), sample.into()), sampling.temperature.to_bits().into())
-}
-
-/// Tokens of a prompt, those of a continuation as they are expected.
-fn prompt(workload: &Workload, request: &Request) -> Vec<u64> {
-    let own = request.prompt.own_tokens().iter().map(|t| u64::from(*t));
-    let Some(c) = request.prompt.continuation() else { return own.collect() };
-    let Some(of) = workload.get(c.of).filter(|of| of.uid != request.uid) else {
-        return own.collect();
-    };
-    let mut tokens = prompt(workload, of);
-    let mut chain = tokens.iter().fold(u64::from(of.namespace), |h, t| mix(h, *t));
-    let salt = salt(of, 0);
-    for _ in 0..c.upto.min(of.max_tokens) {
-        tokens.push(token(chain, salt));
-        chain = mix(chain, tokens[tokens.len() - 1]);
-    }
-    tokens.extend(own);
-    tokens
-}
-
-impl Sequence {
-    fn new(workload: &Workload, request: &Request, id: SampleId, block_size: usize) -> Sequence {
-        let prompt = prompt(workload, request);
-        let mut sequence = Sequence {
-            id,
-            stand: Stand::Waiting,
-            offer_at: 0,
-            residency: 0,
-            offers: 0,
-            computed: 0,
-            arrival: 0,
-            prompt_len: prompt.len(),
-            known: 0,
-            longest: prompt.len() + request.max_tokens as usize,
-            chain: request.namespace.into(),
-            chains: Vec::new(),
-            salt: salt(request, id.sample),
-            scores_prompt: request.prompt_logprobs.is_some(),
-            blocks: Vec::new(),
-            indexed: 0,
-            slots: 0,
-            decodes: false,
-            step_at: 0,
-            rank: None,
-            ranked_by: None,
-            victim: None,
-            pending: Vec::new(),
-        };
-        for token in prompt {
-            sequence.push(token, block_size);
-        }
-        sequence
-    }
-
-    fn push(&mut self, token: u64, block_size: usize) {
-        self.chain = mix(self.chain, token);
-        self.known += 1;
-        if self.known.is_multiple_of(block_size) {
-            self.chains.push(self.chain);
-        }
-    }
-
-    /// Takes the first pending intent that satisfies `wanted`.
-    fn take(&mut self, intents: &[Intent], wanted: impl Fn(&Intent) -> bool) -> Option<usize> {
-        let at = self.pending.iter().position(|k| wanted(&intents[*k]))?;
-        Some(self.pending.remove(at))
-    }
-
-    /// Whether an intent at this mark is still to be taken.
-    pub(super) fn awaits(&self, intents: &[Intent], mark: Mark) -> bool {
-        self.pending.iter().any(|k| intents[*k].mark == mark)
-    }
 }
 
 impl Forecast {
@@ -301,17 +189,6 @@ impl Forecast {
         self.flights.is_empty() && self.sequences.iter().all(|s| s.stand == Stand::Finished)
     }
 
-    /// Whether a chunk of a sequence's present residency has not landed.
-    pub(super) fn is_in_flight(&self, i: usize) -> bool {
-        self.flights.iter().any(|f| !f.left && f.slice.at == i)
-    }
-
-    /// Tokens that are computed, or in flight.
-    pub(super) fn launched(&self, i: usize) -> usize {
-        let flight = self.flights.iter().find(|f| !f.left && f.slice.at == i);
-        flight.map_or(self.sequences[i].computed, |f| f.slice.start + f.slice.len)
-    }
-
     /// Takes the next boundary's decisions, and their results in.
     pub(super) fn step(&mut self) {
         for at in 0..self.order.len() {
@@ -332,17 +209,7 @@ impl Forecast {
                 self.commit(slice);
             }
         }
-        let now = self.boundary;
-        let (landing, aloft) =
-            std::mem::take(&mut self.flights).into_iter().partition(|f: &Flight| f.lands_at < now);
-        self.flights = aloft;
-        for flight in landing {
-            if flight.left {
-                self.pool.give_back(&flight.blocks);
-            } else {
-                self.commit(&flight.slice);
-            }
-        }
+        self.land();
     }
 
     /// Moves to the next boundary at which something can run.
@@ -399,7 +266,7 @@ impl Forecast {
     /// Gives back the blocks of a sequence that leaves; what is in flight keeps them until it lands.
     fn release(&mut self, i: usize) {
         let blocks = std::mem::take(&mut self.sequences[i].blocks);
-        match self.flights.iter_mut().find(|f| !f.left && f.slice.at == i) {
+        match self.flights.iter_mut().find(|f| !f.left && f.at == i) {
             Some(flight) => flight.left = true,
             None => self.pool.give_back(&blocks),
         }
@@ -428,23 +295,30 @@ impl Forecast {
             let start = s.computed;
             let default = (s.known - start).min(budget);
             let (len, cut) = self.chunk(i, default);
-            if !self.make_room(i, start + len, &step) {
+            let landing = self.landing_due(i);
+            let late = landing.map_or(0, |(_, late)| late);
+            let Room::Made { source } = self.make_room(i, start + len, &step, late > 0) else {
                 continue;
+            };
+            if let Some((k, late)) = landing {
+                self.fired[k] = late > 0;
             }
             if let Some(cut) = cut {
                 self.fired[cut] = len < default;
             }
             budget -= len;
             let slice = Slice { at: i, start, len };
-            if !self.take_off(&slice) {
-                step.push(slice);
+            match late {
+                0 => step.push(slice),
+                _ => self.take_off(i, Cargo::Chunk { slice, source }, late),
             }
         }
         step
     }
 
-    /// Finds blocks for `positions`. Returns false if the sequence itself had to go.
-    fn make_room(&mut self, i: usize, positions: usize, step: &[Slice]) -> bool {
+    /// Finds blocks for `positions`. With `is_late` the source of a copy is kept, as long as there are others.
+    fn make_room(&mut self, i: usize, positions: usize, step: &[Slice], is_late: bool) -> Room {
+        let mut kept = None;
         let wanted = positions.div_ceil(self.block_size);
         loop {
             let shared = self.shared_write(i);
@@ -454,15 +328,22 @@ impl Forecast {
             match (self.hand_out(i), shared) {
                 (Some(block), Some(at)) => {
                     let from = std::mem::replace(&mut self.sequences[i].blocks[at], block);
-                    self.pool.give_back(&[from]);
+                    match is_late {
+                        true => kept = Some(from),
+                        false => self.pool.give_back(&[from]),
+                    }
                     self.log.push((i, Deed::Copy));
                 }
                 (Some(block), None) => self.sequences[i].blocks.push(block),
                 (None, _) => {
+                    if let Some(from) = kept.take() {
+                        self.pool.give_back(&[from]);
+                        continue;
+                    }
                     let victim = self.choose_victim(i, step);
                     self.preempt(victim, self.boundary + 1);
                     if victim == i {
-                        return false;
+                        return Room::Gone;
                     }
                 }
             }
@@ -471,7 +352,7 @@ impl Forecast {
         if !s.computed.is_multiple_of(self.block_size) {
             self.pool.forget(s.blocks[s.computed / self.block_size]);
         }
-        true
+        Room::Made { source: kept }
     }
 
     /// Index of the block that a sequence writes to next, if others use that block too.
@@ -503,7 +384,7 @@ impl Forecast {
             self.log.push((slice.at, Deed::Publish));
         }
         if draws {
-            s.push(token(s.chain, s.salt), self.block_size);
+            s.draw(self.block_size);
             if s.known == s.longest {
                 s.stand = Stand::Finished;
                 self.log.push((slice.at, Deed::Finish));

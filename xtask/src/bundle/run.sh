@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs Lockstep's GPU tests on a machine with an NVIDIA driver and NVRTC, and no Rust toolchain.
 #
-#   ./run.sh            env, quick X1, the relations on host and GPU, SmolLM2 if its file is there
+#   ./run.sh            env, quick X1, golden, the relations on host and GPU, SmolLM2 if its file is there
 #   ./run.sh env        what is there
 #   ./run.sh x1 [ARGS]  host against GPU, bit for bit; see the variables below
+#   ./run.sh golden [ARGS]      host and GPU against snapshots/; what is new is proposed there as *.snap.new
 #   ./run.sh relations [ARGS]
 #   ./run.sh real_model [ARGS]  SmolLM2: its file here, or named by LOCKSTEP_SMOLLM2
+#   ./run.sh fidelity --ignored --nocapture NAME  measures F1's bounds again: tiny_bf16, tiny_f16, small_bf16, qwen3_bf16
 #   ./run.sh lockstep ARGS...
 #
 # NVRTC: a folder with libnvrtc.so.12 or .13 in LOCKSTEP_NVRTC, or any usual place.
@@ -16,6 +18,9 @@ cd "$here" || exit 2
 
 export LOCKSTEP_REQUIRE_GPU="${LOCKSTEP_REQUIRE_GPU:-1}"
 export LOCKSTEP_REGRESSIONS="${LOCKSTEP_REGRESSIONS:-$here/tests/regressions}"
+export LOCKSTEP_GOLDEN="${LOCKSTEP_GOLDEN:-$here/snapshots}"
+# Else insta asks cargo, which is not there.
+export INSTA_WORKSPACE_ROOT="${INSTA_WORKSPACE_ROOT:-$here}"
 export LOCKSTEP_DATA="${LOCKSTEP_DATA:-$here/tests/data}"
 export LOCKSTEP_SMOLLM2="${LOCKSTEP_SMOLLM2:-$here/smollm2-135m-instruct.gguf}"
 # As many queues as executions at once: each has a stream of its own.
@@ -64,7 +69,7 @@ run() {
 
 case "${1:-all}" in
 env) run ./lockstep env ;;
-x1 | relations | real_model | lockstep)
+x1 | golden | relations | real_model | fidelity | lockstep)
     program="$1"
     shift
     run "./$program" "$@"
@@ -72,11 +77,12 @@ x1 | relations | real_model | lockstep)
 all)
     run ./lockstep env
     run ./x1
+    run ./golden
     run ./relations
     if [ -e "$LOCKSTEP_SMOLLM2" ]; then run ./real_model; fi
     ;;
 *)
-    sed -n '2,12p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,197 @@
+//! What a failure comes from: the operator and the values, and who and what it takes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::case::Case;
+use crate::record::Run;
+use crate::relation::localise::{Side, between};
+use crate::relation::{Divergence, Localisation, Observable, Relation, resolve};
+use crate::schedule::Schedule;
+use crate::subject::{Subject, guard};
+use crate::workload::{Prompt, SampleId};
+
+use super::campaign::Failure;
+use super::ledger::intent_text;
+
+/// An explanation of a failure. Both parts are read off executions; neither changes the verdict.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Where the run parts from its canonical execution.
+    pub localisation: Option<Localisation>,
+    /// What can be said where there is none.
+    pub note: Option<String>,
+    /// Who and what it takes.
+    pub needs: Needs,
+}
+
+/// Who and what is in the case besides the request that fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Needs {
+    /// Whether the failure goes away with each of them.
+    pub minimal: bool,
+    /// Other samples, of other requests or of its own.
+    pub neighbours: Vec<Neighbour>,
+    /// Deviations of the schedule.
+    pub events: Vec<NeededEvent>,
+}
+
+/// Another sample of the case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Neighbour {
+    /// uid of its request.
+    pub request: u64,
+    /// Sample of the request.
+    pub sample: u32,
+    /// What it has to do with the one that fails; empty if all they share is the pool.
+    pub roles: Vec<&'static str>,
+}
+
+/// A deviation of the case's schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NeededEvent {
+    /// uid of its request.
+    pub request: u64,
+    /// Mark and act in words.
+    pub event: String,
+}
+
+/// Explains the failure that a campaign reports.
+pub fn of_failure(subject: &dyn Subject, failure: &Failure) -> Explanation {
+    let minimal = failure.shrunk.as_ref().is_some_and(|s| s.minimal);
+    explain(subject, failure.relation, failure.case(), failure.reported(), minimal)
+}
+
+/// Explains how `case` breaks a relation, by carrying out the case and its canonical execution again. `minimal`: whether the
+/// case is known to be.
+pub fn explain(
+    subject: &dyn Subject,
+    relation: &Relation,
+    case: &Case,
+    divergence: &Divergence,
+    minimal: bool,
+) -> Explanation {
+    let Ok(resolved) = resolve(subject, case) else { return Explanation::default() };
+    let Case { world, workload, schedule, seed } = &resolved;
+    let run = guard::execute(subject, world, workload, schedule, *seed, None).ok();
+    let needs = needs(case, divergence.place.id, run.as_ref(), minimal);
+    let (localisation, note) = match divergence.observable {
+        Observable::Crash
+        | Observable::Coverage
+        | Observable::Writers
+        | Observable::Draws
+        | Observable::Held => (None, None),
+        // It names the operator itself; a canonical execution has the same fault.
+        Observable::Fidelity => (None, None),
+        Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
+        observable => {
+            let localisation = divergence.place.id.and_then(|id| canonical(subject, &resolved, id));
+            let note = localisation.is_none().then(|| match observable {
+                Observable::Logprobs => {
+                    "logits, K and V are the canonical ones, so the log-probability itself differs"
+                        .to_owned()
+                }
+                _ => format!(
+                    "the run equals its canonical execution in every digest: look at what else {} compares it with, \
+                     which leaves no layer digests to name an operator by",
+                    relation.id
+                ),
+            });
+            (localisation, note)
+        }
+    };
+    Explanation { localisation, note, needs }
+}
+
+/// Where the run parts from the canonical execution of a sample.
+fn canonical(subject: &dyn Subject, case: &Case, id: SampleId) -> Option<Localisation> {
+    let alone =
+        Case { workload: case.workload.alone(id), schedule: Schedule::default(), ..case.clone() };
+    let judged = Side { name: "the run", subject, case };
+    let standard = Side { name: "canonical", subject, case: &alone };
+    between(&judged, &standard, id).ok().flatten()
+}
+
+/// Where the run parts from its own repetition.
+fn repetition(subject: &dyn Subject, case: &Case, run: Option<&Run>) -> Option<Localisation> {
+    let judged = Side { name: "the run", subject, case };
+    let standard = Side { name: "repeated", ..judged };
+    run?.outputs.keys().find_map(|id| between(&judged, &standard, *id).ok().flatten())
+}
+
+fn needs(case: &Case, id: Option<SampleId>, run: Option<&Run>, minimal: bool) -> Needs {
+    let shared: BTreeMap<SampleId, bool> = run
+        .map(|run| run.outputs.iter().map(|(id, o)| (*id, o.shared_steps > 0)).collect())
+        .unwrap_or_default();
+    let shares = |id: SampleId| shared.get(&id).copied().unwrap_or(false);
+    let mut neighbours = Vec::new();
+    if let Some(id) = id {
+        let own = case.workload.get(id.uid);
+        for request in &case.workload.requests {
+            for other in request.sample_ids().filter(|other| *other != id) {
+                let mut roles = Vec::new();
+                if other.uid == id.uid {
+                    roles.push("another sample of it");
+                }
+                if shares(id) && shares(other) {
+                    roles.push("shares steps");
+                }
+                let of = |prompt: &Prompt| prompt.continuation().map(|c| c.of);
+                if own.is_some_and(|own| of(&own.prompt) == Some(other.uid)) {
+                    roles.push("continued by it");
+                }
+                let namespaces = own.map(|own| own.namespace) == Some(request.namespace);
+                if case.world.prefix_cache && namespaces {
+                    roles.push("same namespace of the cache");
+                }
+                neighbours.push(Neighbour { request: other.uid, sample: other.sample, roles });
+            }
+        }
+    }
+    let intents = case.schedule.intents.iter();
+    let events = intents.map(|i| NeededEvent { request: i.uid, event: intent_text(i) });
+    Needs { minimal, neighbours, events: events.collect() }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(localisation) = &self.localisation {
+            for line in localisation.to_string().lines() {
+                writeln!(f, "  {line}")?;
+            }
+        }
+        if let Some(note) = &self.note {
+            writeln!(f, "  {note}")?;
+        }
+        write!(f, "  {}", self.needs)
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_MAX: usize = 6;
+        let neighbours = self.neighbours.iter().map(|n| {
+            let sample =
+                if n.sample == 0 { String::new() } else { format!(" sample {}", n.sample) };
+            let roles = match n.roles.join(", ") {
+                roles if roles.is_empty() => "in the same pool".to_owned(),
+                roles => roles,
+            };
+            format!("request {}{sample} ({roles})", n.request)
+        });
+        let events = self.events.iter().map(|e| format!("request {} {}", e.request, e.event));
+        let mut all: Vec<String> = neighbours.chain(events).collect();
+        let more = all.len().saturating_sub(SHOWN_MAX);
+        all.truncate(SHOWN_MAX);
+        if more > 0 {
+            all.push(format!("{more} more"));
+        }
+        let verb = if self.minimal { "needs" } else { "has (not minimal)" };
+        match all.is_empty() {
+            true => write!(f, "{verb}: nobody else, and no deviation from the default policy"),
+            false => write!(f, "{verb}: {}", all.join("; ")),
+        }
+    }
+}
