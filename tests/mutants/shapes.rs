@@ -89,9 +89,9 @@ pub(crate) fn batch_one_against_batch_n(subject: &dyn Subject) -> bool {
         server.arrive(PROMPTS * (TOKENS + 4), |uid| request(uid, prompt));
     }
     let Some(outputs) = server.serve(subject) else { return true };
-    let bits = |o: &Output| -> Vec<(u32, u32, u32, Vec<(u32, u32)>)> {
+    let bits = |o: &Output| {
         let score = |s: &TokenScore| (s.position, s.token, s.logprob, s.top.clone());
-        o.scores.iter().map(score).collect()
+        o.scores.iter().map(score).collect::<Vec<_>>()
     };
     let (alone, batch) = outputs.split_at(prompts.len());
     alone.iter().zip(batch).any(|(a, b)| a.tokens != b.tokens || bits(a) != bits(b))
