@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// Parse, apply and build all, compile the kernels and compare their CUBINs; judge nothing. Needs no GPU.
     #[arg(long)]
     check: bool,
+    /// With --check, parse and apply all, and build nothing: seconds.
+    #[arg(long, requires = "check", conflicts_with_all = ["bundle", "from"])]
+    no_build: bool,
     /// Ask each relation alone too, on cases drawn for it.
     #[arg(long)]
     matrix: bool,
@@ -128,6 +131,10 @@ fn task(root: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
     let fine: Vec<_> = numbered.iter().filter(is_fine).copied().collect();
     let folder = root.join("target").join("mutants");
     let copy = tree::copy(root, &folder.join("tree"), &fine)?;
+    if arguments.no_build {
+        println!("{} mutants parse and apply", fine.len());
+        return Ok(if stale.is_empty() { Exit::Killed } else { Exit::Stale });
+    }
     let target = programs::target_folder(root)?;
     let needed = targets(&chosen, arguments);
     let needed: Vec<&str> = needed.iter().map(String::as_str).collect();
