@@ -15,11 +15,11 @@ use lockstep::weights;
 use proptest::strategy::ValueTree;
 
 /// Cases compared.
-const CASES: u64 = 400;
+const CASES: u64 = 2000;
 /// Least share of the intents that fire if and only if it was expected; outputs that end early cost the rest.
 const AGREEMENT_MIN: f64 = 0.96;
 /// The same among the intents of one act.
-const ACT_AGREEMENT_MIN: f64 = 0.88;
+const ACT_AGREEMENT_MIN: f64 = 0.85;
 /// Least share of the cases without an output that ends early in which each single intent does as expected.
 const EXACT_MIN: f64 = 0.99;
 
@@ -67,7 +67,7 @@ fn the_forecast_of_drawn_schedules_agrees_with_the_engine() {
         assert!(share(n[0], n[1]) >= ACT_AGREEMENT_MIN, "{}: {n:?}", act.name());
     }
     assert_eq!(acts.len(), ActKind::ALL.len());
-    assert!(all > 2000 && whole > CASES / 3, "{all} intents, {whole} cases");
+    assert!(all > 10_000 && whole > CASES / 3, "{all} intents, {whole} cases");
     assert!(share(agree, all) >= AGREEMENT_MIN, "{agree} of {all}");
     assert!(share(exact, whole) >= EXACT_MIN, "{exact} of {whole}");
 }

@@ -45,6 +45,7 @@ pub(super) fn leaps(case: &Case, frozen: &Frozen) -> Vec<Case> {
     apart(case, &mut out);
     tell_apart(case, &mut out);
     reseed(case, &mut out);
+    never_admitted(case, &mut out);
     let now = size(case);
     out.retain(|leap| size(leap) < now);
     out.sort_by_key(size);
@@ -252,6 +253,20 @@ fn tell_apart(case: &Case, out: &mut Vec<Case>) {
             tokens[shorter - 1] = 1;
             out.push(leap);
         }
+    }
+}
+
+/// What is aborted may be aborted at its first offer: then it needs no output.
+fn never_admitted(case: &Case, out: &mut Vec<Case>) {
+    for (k, intent) in case.schedule.intents.iter().enumerate() {
+        if intent.act != Act::Abort || !matches!(intent.mark, Mark::Computed { .. }) {
+            continue;
+        }
+        let mut leap = case.clone();
+        leap.schedule.intents[k].mark = Mark::Offer { n: 1 };
+        let aborted = leap.workload.requests.iter_mut().filter(|r| r.uid == intent.uid);
+        aborted.for_each(|request| request.max_tokens = 1);
+        out.push(leap);
     }
 }
 

@@ -77,7 +77,7 @@ impl Space {
             focus: Vec::new(),
             requests_max: 33,
             output_max: 9,
-            long_percent: 70,
+            long_percent: 76,
         }
     }
 
