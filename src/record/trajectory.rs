@@ -119,4 +119,21 @@ mod tests {
         assert_eq!(list, [2, 1, 0x80, 1]);
         assert_eq!(bytes(|h| h.digests(1, [2].into_iter())), [1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
+
+    /// Goal: the hash is one of what was written. Method: two chains that differ in one number of the first boundary.
+    #[test]
+    fn another_number_changes_the_hash_from_its_boundary_on() {
+        let chain = |number| {
+            let mut hasher = TrajectoryHasher::new(b"start");
+            for x in [1, number, 3] {
+                hasher.u64(x);
+                hasher.close();
+            }
+            hasher.finish()
+        };
+        let (one, other) = (chain(2), chain(4));
+        assert_eq!(one.first_difference(&other), Some(1));
+        assert_ne!(one.boundaries[2], other.boundaries[2]);
+        assert_eq!(one, chain(2));
+    }
 }

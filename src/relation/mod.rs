@@ -248,6 +248,13 @@ pub fn named(name: &str) -> Vec<&'static Relation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Case;
+    use crate::contract::{Dtype, Mode};
+    use crate::record::{Capture, Run};
+    use crate::schedule::Schedule;
+    use crate::subject::{Edges, Subject};
+    use crate::workload::{Request, Workload};
+    use crate::world::World;
 
     #[test]
     fn a_family_name_stands_for_all_its_relations() {
@@ -259,5 +266,62 @@ mod tests {
         assert!(by_id("I2").is_none());
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
+    }
+
+    /// An engine that does nothing.
+    struct Idle;
+
+    impl Subject for Idle {
+        fn name(&self) -> &str {
+            "idle"
+        }
+        fn device(&self) -> &str {
+            "none"
+        }
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::all()
+        }
+        fn edges(&self) -> Edges {
+            Edges { rows: Vec::new(), tile: 16, split: 32, vocab: 9, positions_max: 9 }
+        }
+        fn default_world(&self) -> World {
+            World {
+                model: "idle".into(),
+                model_digest: String::new(),
+                dtype: Dtype::Bf16,
+                mode: Mode::Invariant,
+                block_size: 4,
+                pool_blocks: 1,
+                token_budget: None,
+                prefix_cache: true,
+                hash_bits: 64,
+                swap_blocks: 0,
+                buckets: Vec::new(),
+                poison: false,
+            }
+        }
+        fn execute(
+            &self,
+            _: &World,
+            _: &Workload,
+            _: &Schedule,
+            _: u64,
+            _: Option<&Capture>,
+        ) -> Result<Run, SubjectError> {
+            Ok(Run::default())
+        }
+    }
+
+    /// Goal: a case counts only if a gate fired. Method: a judge that is content with anything.
+    #[test]
+    fn a_case_without_its_mechanism_is_inapplicable_whatever_the_judge_says() {
+        let content: Judge = |_| Ok(Judgement::Held(Compared::default()));
+        let relation = Relation { judge: content, applies: |_| Ok(()), ..i1::I1 };
+        let workload = Workload { requests: vec![Request::new(1, vec![1], 1)] };
+        let (world, schedule) = (Idle.default_world(), Schedule::default());
+        let case = Case { world, workload, schedule, seed: 0 };
+        let mut executions = Executions::new(&Idle, &case).unwrap();
+        let judged = relation.judge(&mut executions).unwrap();
+        assert_eq!(judged, Judgement::Inapplicable("none of its gates fired"));
     }
 }

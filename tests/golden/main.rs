@@ -18,7 +18,9 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 use lockstep::contract::{Dtype, MatrixUnit, Mode};
 use lockstep::fixture::Fixture;
-use lockstep::harness::policy::{Choice, Gpu};
+use lockstep::harness::policy::Choice;
+#[cfg(feature = "cuda")]
+use lockstep::harness::policy::Gpu;
 use lockstep::relation::g1::{self, Table};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         }
     };
     snapshot::silence_insta();
+    #[cfg_attr(not(feature = "cuda"), expect(unused_mut, reason = "one thread is for a GPU"))]
     let mut arguments = Arguments::from_args();
     let mut trials = Vec::new();
     for model in MODELS {
@@ -70,6 +73,9 @@ fn main() -> ExitCode {
     trials.push(Trial::test("c0::batch_dependent::g1::tiny", control));
     trials.extend(review::trials());
     match choice.gpu() {
+        #[cfg(not(feature = "cuda"))]
+        Ok(never) => match never {},
+        #[cfg(feature = "cuda")]
         Ok(gpu) => {
             // Trials share the GPU.
             arguments.test_threads = Some(1);
@@ -116,11 +122,6 @@ fn cuda(model: Model, gpu: &Gpu) -> Result<Opened, SubjectError> {
     let unit = gpu.gpu().arch.matrix_unit().unit;
     let fixture = Fixture::cuda(model.preset, open(model), Mode::Invariant, gpu)?;
     Ok(Opened { subject: Arc::new(fixture), unit, tokens: usize::MAX })
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda(_: Model, gpu: &Gpu) -> Result<Opened, SubjectError> {
-    match *gpu {}
 }
 
 fn trial(

@@ -22,7 +22,7 @@ use lockstep::fixture::Fixture;
 use lockstep::harness::shrink::shrink;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
 use lockstep::record::{Capture, Run};
-use lockstep::relation::by_id;
+use lockstep::relation::{Observable, by_id};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
 use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
@@ -52,6 +52,8 @@ enum Bug {
     Flips(Flips),
     /// Every so many-th execution, whatever is asked: not repeatable.
     Flaky(u64),
+    /// Beside another sequence, the logits after a prompt of nine or more, and K after a shorter one: two failures.
+    TwoKinds,
 }
 
 struct Planted {
@@ -130,9 +132,14 @@ impl Subject for Engine {
         let flips = match self.bug {
             Bug::Flips(flips) => flips(workload, &run),
             Bug::Flaky(every) => n % every == every - 1,
+            Bug::TwoKinds => run.outputs.len() > 1,
             Bug::Device(_) => false,
         };
-        if flips {
+        let longest = workload.requests.iter().map(|r| r.prompt.own_tokens().len()).max();
+        if flips && matches!(self.bug, Bug::TwoKinds) && longest < Some(9) {
+            let read = run.outputs.values_mut().flat_map(|output| output.kv.last_mut());
+            read.flat_map(|kv| kv.layers.first_mut()).for_each(|layer| layer.k ^= 1);
+        } else if flips {
             for output in run.outputs.values_mut() {
                 if let Some(last) = output.positions.last_mut() {
                     last.logits ^= 1;
@@ -225,6 +232,18 @@ fn known_minima_are_reached() {
     let bugs = [bugs::first(), bugs::second(), bugs::third()].into_iter().flatten();
     bugs.for_each(|planted| outcome.look_for(planted));
     outcome.judge();
+}
+
+/// A smaller case that fails otherwise is another bug: the shrink keeps to the one that was found.
+#[test]
+fn a_failure_shrinks_to_the_same_failure() {
+    let report = Engine::new(Bug::TwoKinds).campaign(1, "I1");
+    let failure = report.failure.as_ref().unwrap();
+    assert_eq!(failure.divergence.observable, Observable::Logits);
+    let shrunk = failure.shrunk.as_ref().unwrap();
+    assert!(shrunk.minimal && shrunk.divergence.all.contains(&Observable::Logits));
+    let lengths = shrunk.case.workload.lengths();
+    assert_eq!(lengths.iter().map(|l| l.prompt).max(), Some(9));
 }
 
 /// A failure that does not repeat is a class of its own: it is reported as such, and not shrunk.

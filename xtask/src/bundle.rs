@@ -89,7 +89,7 @@ fn build(root: &Path, release: bool) -> anyhow::Result<Vec<(String, PathBuf)>> {
 }
 
 /// Makes a program smaller, where there is a `strip`.
-fn strip(path: &Path) {
+pub(crate) fn strip(path: &Path) {
     let stripped = Command::new("strip").arg(path).stdin(Stdio::null()).status();
     if !stripped.is_ok_and(|status| status.success()) {
         eprintln!("no strip: {} keeps its debug information", path.display());

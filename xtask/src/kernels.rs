@@ -17,6 +17,20 @@ const LIBRARY: &str = "nvidia/cu13/lib";
 
 /// Compiles the kernels and passes on the exit code.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<ExitCode> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root).env("LD_LIBRARY_PATH", library_path(root)?);
+    // The profile of the tests, so that their artifacts serve.
+    cargo.args(["run", "--quiet", "--locked", "--profile", "test"]);
+    cargo.args(["--package", "lockstep", "--", "kernels"]);
+    if check {
+        cargo.arg("--check");
+    }
+    let status = cargo.stdin(Stdio::null()).status().context("starting cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The loader's path with NVRTC on it.
+pub(crate) fn library_path(root: &Path) -> anyhow::Result<OsString> {
     let folder = match std::env::var_os("LOCKSTEP_NVRTC") {
         Some(folder) => PathBuf::from(folder),
         None => fetched(root)?,
@@ -26,16 +40,7 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<ExitCode> {
         path.push(":");
         path.push(before);
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).env("LD_LIBRARY_PATH", path);
-    // The profile of the tests, so that their artifacts serve.
-    cargo.args(["run", "--quiet", "--locked", "--profile", "test"]);
-    cargo.args(["--package", "lockstep", "--", "kernels"]);
-    if check {
-        cargo.arg("--check");
-    }
-    let status = cargo.stdin(Stdio::null()).status().context("starting cargo")?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(path)
 }
 
 /// The library's folder below `target/`, fetched if it is not there.

@@ -9,6 +9,7 @@ mod bundle;
 mod kernels;
 mod model;
 mod msrv;
+mod mutants;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Judge the harness by faults that real engines had, each put into a copy of the tree: the kill score. Exit codes: 0 all
+    /// killed, 1 survivors, 2 usage, 3 undecided, 4 the untouched tree is red, 5 stale.
+    Mutants(mutants::Arguments),
     /// Check that `rust-version` is at least what every dependency in the lock file asks for.
     Msrv,
 }
@@ -55,6 +59,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Model { name } => model::run(&root, name),
         Task::Kernels { check } => kernels::run(&root, check),
         Task::Bundle { release } => bundle::run(&root, release),
+        Task::Mutants(arguments) => mutants::run(&root, &arguments),
         Task::Msrv => msrv::run(&root),
     }
 }

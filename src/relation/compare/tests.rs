@@ -80,6 +80,18 @@ fn a_flipped_bit_at_any_position_and_layer_is_found_and_named() {
     }
 }
 
+/// What was computed and read back is the same: only the tokens tell.
+#[test]
+fn an_output_that_ends_early_does_not_pass() {
+    let canonical = output(7, 2);
+    let mut got = canonical.clone();
+    got.tokens.pop();
+    assert_eq!(outputs(ID, &got, &canonical, WHOLE).unwrap_err().observable, Observable::Tokens);
+    let aborted = Known { aborted: true, ..WHOLE };
+    got.finish = Some(Finish::Aborted);
+    assert!(outputs(ID, &got, &canonical, aborted).is_ok());
+}
+
 #[test]
 fn an_output_that_hides_a_position_does_not_pass() {
     let canonical = output(7, 2);
