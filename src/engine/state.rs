@@ -83,3 +83,104 @@ impl Scheduler {
         hasher.list(self.deviations.state());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::explore::{carry_out, scheduler};
+    use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
+    use crate::workload::{Request, Workload};
+
+    fn hash(scheduler: &Scheduler) -> String {
+        let mut hasher = TrajectoryHasher::new(&[]);
+        scheduler.hash_into(&mut hasher);
+        hasher.close();
+        hasher.finish().hash()
+    }
+
+    /// One request in host memory, one with a chunk in flight, one that waits.
+    fn busy() -> Scheduler {
+        let prompt = |uid| (0..9).map(|t| 10 * uid as u32 + t).collect::<Vec<u32>>();
+        let request = |uid| Request::new(uid, prompt(uid), 4);
+        let workload = Workload { requests: [1, 2, 3].map(request).into() };
+        let at = |uid, tokens, act| Intent {
+            uid,
+            sample: 0,
+            mark: Mark::Computed { residency: 1, tokens },
+            act,
+        };
+        let schedule = Schedule {
+            intents: vec![
+                at(1, 9, Act::Preempt { kind: PreemptKind::Swap, away: 9 }),
+                at(2, 9, Act::Land { late: 9 }),
+                Intent {
+                    uid: 3,
+                    sample: 0,
+                    mark: Mark::Offer { n: 1 },
+                    act: Act::Hold { steps: 9 },
+                },
+            ],
+        };
+        let mut scheduler = scheduler([4, 12, 4], &workload, &schedule);
+        for _ in 0..3 {
+            let step = scheduler.boundary();
+            carry_out(&mut scheduler, &step, None);
+        }
+        assert_eq!(scheduler.sequences[0].state, State::Swapped);
+        assert_eq!((scheduler.flights.len(), scheduler.flights[0].index), (1, 1));
+        assert_eq!(scheduler.sequences[2].state, State::Waiting);
+        scheduler
+    }
+
+    /// Goal: a replay that goes another way in anything is seen. Method: any one component is altered, and the hash of
+    /// the state is another one, different for each.
+    #[test]
+    fn any_one_component_of_the_state_changes_the_hash() {
+        type Alter = (&'static str, fn(&mut Scheduler));
+        let alterations: Vec<Alter> = vec![
+            ("nothing", |_| ()),
+            ("boundary", |s| s.boundary += 1),
+            ("uid", |s| s.sequences[2].id.uid = 4),
+            ("sample", |s| s.sequences[2].id.sample = 1),
+            ("state", |s| s.sequences[2].state = State::Future),
+            ("computed", |s| s.sequences[1].computed -= 1),
+            ("indexed", |s| s.sequences[1].indexed += 1),
+            ("residency", |s| s.sequences[1].residency += 1),
+            ("offers", |s| s.sequences[2].offers += 1),
+            ("arrival", |s| s.sequences[2].arrival += 1),
+            ("next offer", |s| s.sequences[2].offer_at += 1),
+            ("next step", |s| s.sequences[1].step_at += 1),
+            ("rank", |s| s.sequences[1].rank = Some(0)),
+            ("row", |s| s.sequences[1].row = Some(7)),
+            ("key", |s| s.sequences[1].key[0] ^= 1),
+            ("second word of the key", |s| s.sequences[1].key[1] ^= 1),
+            ("namespace", |s| s.sequences[1].namespace += 1),
+            ("forked", |s| s.sequences[1].forked = true),
+            ("block table", |s| s.sequences[1].blocks.swap(0, 1)),
+            ("slots", |s| s.sequences[0].slots.swap(0, 1)),
+            ("evicted", |s| _ = s.sequences[1].evicted.insert(0)),
+            ("tokens", |s| s.sequences[1].tokens[0] += 1),
+            ("text", |s| s.sequences[1].text.push(0)),
+            ("references", |s| assert!(s.pool.share(s.sequences[1].blocks[0]))),
+            ("free list", |s| _ = s.pool.allocate(0)),
+            ("free slots", |s| s.swap.give_back(&s.sequences[0].slots[..1].to_vec())),
+            ("no flight", |s| s.flights.clear()),
+            ("blocks of a flight", |s| s.flights[0].blocks.swap(0, 1)),
+            ("landing", |s| s.flights[0].lands_at += 1),
+            ("left", |s| s.flights[0].left = true),
+            ("chunk in flight", |s| match &mut s.flights[0].cargo {
+                Cargo::Chunk { slice, .. } => slice.len += 1,
+                other => panic!("{other:?}"),
+            }),
+            ("index", |s| assert!(s.index.remove(s.sequences[1].blocks[0]).is_some())),
+        ];
+        let mut seen = std::collections::BTreeMap::new();
+        for (name, alter) in alterations {
+            let mut scheduler = busy();
+            alter(&mut scheduler);
+            if let Some(other) = seen.insert(hash(&scheduler), name) {
+                panic!("{name} hashes like {other}");
+            }
+        }
+    }
+}

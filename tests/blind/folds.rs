@@ -30,8 +30,10 @@ pub(crate) fn lines(preset: &str, subject: &dyn Subject, tokens: usize) -> Vec<(
 /// In how many of the first cases whole executions differ from those of an engine without the fault.
 fn x1_differs(preset: &str, subject: &dyn Subject, cases: u64) -> u64 {
     let compared = schedules::compare(&sound(preset), subject, cases, 1, 1).unwrap();
-    println!("{preset}: X1: {:?}", compared.first);
+    let where_it_is = compared.localisation.as_ref().map_or_else(String::new, ToString::to_string);
+    println!("{preset}: X1: {:?}\n{where_it_is}", compared.first);
     assert!(!compared.held());
+    assert!(where_it_is.contains("so the fold over them differs"), "{where_it_is}");
     compared.different
 }
 

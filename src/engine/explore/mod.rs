@@ -236,7 +236,7 @@ impl Root {
 
 /// The scheduler at the start of an execution. `sizes` are those of a block in positions, and of the pool and the swap pool
 /// in blocks.
-fn scheduler(sizes: [u32; 3], workload: &Workload, schedule: &Schedule) -> Scheduler {
+pub(super) fn scheduler(sizes: [u32; 3], workload: &Workload, schedule: &Schedule) -> Scheduler {
     let [block_size, pool_blocks, swap_blocks] = sizes;
     let world = World {
         model: String::new(),
@@ -257,7 +257,7 @@ fn scheduler(sizes: [u32; 3], workload: &Workload, schedule: &Schedule) -> Sched
 }
 
 /// What the engine does after a boundary, with draws that all end in the same way.
-fn carry_out(scheduler: &mut Scheduler, step: &[Slice], ends: Option<u32>) {
+pub(super) fn carry_out(scheduler: &mut Scheduler, step: &[Slice], ends: Option<u32>) {
     if step.is_empty() {
         scheduler.skip_idle();
     } else {
