@@ -163,7 +163,7 @@ mod tests {
             ("text", |s| s.sequences[1].text.push(0)),
             ("references", |s| assert!(s.pool.share(s.sequences[1].blocks[0]))),
             ("free list", |s| _ = s.pool.allocate(0)),
-            ("free slots", |s| s.swap.give_back(&s.sequences[0].slots[..1].to_vec())),
+            ("free slots", |s| s.swap.give_back(&s.sequences[0].slots[..1])),
             ("no flight", |s| s.flights.clear()),
             ("blocks of a flight", |s| s.flights[0].blocks.swap(0, 1)),
             ("landing", |s| s.flights[0].lands_at += 1),
