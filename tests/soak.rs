@@ -15,7 +15,7 @@ use lockstep::record::{Capture, Run};
 use lockstep::relation::RELATIONS;
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
+use lockstep::subject::{Capabilities, Subject, SubjectError};
 use lockstep::weights;
 use lockstep::workload::Workload;
 use lockstep::world::World;
@@ -173,21 +173,12 @@ struct Leaky(Fixture<lockstep::device::hash::Hash>);
 /// Bytes that an execution loses.
 const LOST: usize = 16 << 10;
 
-impl Subject for Leaky {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn device(&self) -> &str {
-        self.0.device()
+impl lockstep::subject::Wrapper for Leaky {
+    fn inner(&self) -> &dyn Subject {
+        &self.0
     }
     fn capabilities(&self) -> Capabilities {
         Capabilities { fresh_process: false, ..self.0.capabilities() }
-    }
-    fn edges(&self) -> Edges {
-        self.0.edges()
-    }
-    fn default_world(&self) -> World {
-        self.0.default_world()
     }
     fn execute(
         &self,

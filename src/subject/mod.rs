@@ -6,6 +6,7 @@
 
 pub mod guard;
 mod one_bit;
+mod wrapper;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::workload::{Request, Workload};
 use crate::world::World;
 
 pub use one_bit::OneBit;
+pub use wrapper::Wrapper;
 
 /// What a subject can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,37 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::case::Case;
-use crate::env::Environment;
 use crate::record::{Capture, Run};
 use crate::schedule::Schedule;
-use crate::workload::{Request, Workload};
+use crate::workload::Workload;
 use crate::world::World;
 
-use super::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+use super::{Subject, SubjectError};
 
 /// An engine that flips the lowest bit of the last logits of a sample which shared a step, or of its last token if it reports no
 /// logits. A harness that doesn't find this sees nothing in this engine.
 pub struct OneBit(pub Arc<dyn Subject + Send>);
 
-impl Subject for OneBit {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn device(&self) -> &str {
-        self.0.device()
-    }
-    fn environment(&self) -> Environment {
-        self.0.environment()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    fn edges(&self) -> Edges {
-        self.0.edges()
-    }
-    fn default_world(&self) -> World {
-        self.0.default_world()
+impl super::Wrapper for OneBit {
+    fn inner(&self) -> &dyn Subject {
+        &*self.0
     }
     fn execute(
         &self,
@@ -50,11 +33,5 @@ impl Subject for OneBit {
             }
         }
         Ok(run)
-    }
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        self.0.plain(request, seed)
-    }
-    fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
-        self.0.replay_in_fresh_process(case)
     }
 }

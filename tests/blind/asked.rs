@@ -2,7 +2,7 @@
 
 use lockstep::record::{Capture, Run};
 use lockstep::schedule::Schedule;
-use lockstep::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
+use lockstep::subject::{Subject, SubjectError};
 use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
 
@@ -28,21 +28,9 @@ pub(crate) struct Asked {
     pub(crate) change: Change,
 }
 
-impl Subject for Asked {
-    fn name(&self) -> &str {
-        self.engine.name()
-    }
-    fn device(&self) -> &str {
-        self.engine.device()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.engine.capabilities()
-    }
-    fn edges(&self) -> Edges {
-        self.engine.edges()
-    }
-    fn default_world(&self) -> World {
-        self.engine.default_world()
+impl lockstep::subject::Wrapper for Asked {
+    fn inner(&self) -> &dyn Subject {
+        &*self.engine
     }
     fn execute(
         &self,
@@ -56,9 +44,6 @@ impl Subject for Asked {
         let mut task = Task { world, workload, schedule: schedule.clone() };
         (self.change)(&mut task);
         self.engine.execute(&task.world, &task.workload, &task.schedule, seed, capture)
-    }
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        self.engine.plain(request, seed)
     }
 }
 

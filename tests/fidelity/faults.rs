@@ -6,7 +6,7 @@ use lockstep::device::host::Host;
 use lockstep::device::{AttentionLaunch, Device, DeviceError, Heads, Layout, QkNorm, Sequence};
 use lockstep::record::{Capture, Run};
 use lockstep::schedule::Schedule;
-use lockstep::subject::{Capabilities, Edges, Exact, Subject, SubjectError};
+use lockstep::subject::{Capabilities, Exact, Subject, SubjectError};
 use lockstep::weights::Model;
 use lockstep::workload::Workload;
 use lockstep::world::World;
@@ -21,24 +21,15 @@ pub(crate) struct Faulty {
     pub(crate) forgets: bool,
 }
 
-impl Subject for Faulty {
-    fn name(&self) -> &str {
-        self.engine.name()
-    }
-    fn device(&self) -> &str {
-        self.engine.device()
+impl lockstep::subject::Wrapper for Faulty {
+    fn inner(&self) -> &dyn Subject {
+        &*self.engine
     }
     fn capabilities(&self) -> Capabilities {
         let capabilities = self.engine.capabilities();
         let exact = capabilities.exact.clone();
         let exact = exact.map(|e| Exact { digest: self.honest.digest.clone(), ..e });
         Capabilities { exact, ..capabilities }
-    }
-    fn edges(&self) -> Edges {
-        self.engine.edges()
-    }
-    fn default_world(&self) -> World {
-        self.engine.default_world()
     }
     fn execute(
         &self,

@@ -8,11 +8,11 @@ mod faulty;
 use lockstep::contract::Mode;
 use lockstep::fixture::Fixture;
 use lockstep::harness::{Campaign, Report, ShrinkBudget, Verdict};
-use lockstep::record::{Capture, Run, Sentinel};
+use lockstep::record::Sentinel;
 use lockstep::relation::{Observable, RELATIONS};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
+use lockstep::subject::{Edges, Subject};
 use lockstep::weights;
 use lockstep::workload::{Request, Workload};
 use lockstep::world::World;
@@ -44,31 +44,12 @@ impl Engine {
     }
 }
 
-impl Subject for Engine {
-    fn name(&self) -> &str {
-        self.fixture.name()
-    }
-    fn device(&self) -> &str {
-        self.fixture.device()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.fixture.capabilities()
+impl lockstep::subject::Wrapper for Engine {
+    fn inner(&self) -> &dyn Subject {
+        &self.fixture
     }
     fn edges(&self) -> Edges {
         Edges { positions_max: 512, ..self.fixture.edges() }
-    }
-    fn default_world(&self) -> World {
-        self.fixture.default_world()
-    }
-    fn execute(
-        &self,
-        world: &World,
-        workload: &Workload,
-        schedule: &Schedule,
-        seed: u64,
-        capture: Option<&Capture>,
-    ) -> Result<Run, SubjectError> {
-        self.fixture.execute(world, workload, schedule, seed, capture)
     }
 }
 

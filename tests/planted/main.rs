@@ -25,7 +25,7 @@ use lockstep::record::{Capture, Run};
 use lockstep::relation::{Observable, by_id};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
+use lockstep::subject::{Edges, Subject, SubjectError};
 use lockstep::weights;
 use lockstep::workload::Workload;
 use lockstep::world::World;
@@ -100,21 +100,15 @@ impl Engine {
     }
 }
 
-impl Subject for Engine {
-    fn name(&self) -> &str {
-        "tiny"
+impl lockstep::subject::Wrapper for Engine {
+    fn inner(&self) -> &dyn Subject {
+        &self.plain
     }
     fn device(&self) -> &str {
         "planted"
     }
-    fn capabilities(&self) -> Capabilities {
-        self.plain.capabilities()
-    }
     fn edges(&self) -> Edges {
         Edges { positions_max: 512, ..self.plain.edges() }
-    }
-    fn default_world(&self) -> World {
-        self.plain.default_world()
     }
     fn execute(
         &self,

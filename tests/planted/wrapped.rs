@@ -10,7 +10,7 @@ use lockstep::record::{Capture, Draw, Finish, Held, Output, Run, Sentinel};
 use lockstep::relation::{Observable, by_id};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
-use lockstep::subject::{Capabilities, Edges, Subject, SubjectError};
+use lockstep::subject::{Capabilities, Subject, SubjectError};
 use lockstep::weights;
 use lockstep::workload::{SampleId, Workload};
 use lockstep::world::World;
@@ -48,21 +48,15 @@ impl Spoilt {
     }
 }
 
-impl Subject for Spoilt {
-    fn name(&self) -> &str {
-        "tiny"
+impl lockstep::subject::Wrapper for Spoilt {
+    fn inner(&self) -> &dyn Subject {
+        &self.inner
     }
     fn device(&self) -> &str {
         "spoilt"
     }
     fn capabilities(&self) -> Capabilities {
         Capabilities { fresh_process: true, ..self.inner.capabilities() }
-    }
-    fn edges(&self) -> Edges {
-        self.inner.edges()
-    }
-    fn default_world(&self) -> World {
-        self.inner.default_world()
     }
     fn execute(
         &self,

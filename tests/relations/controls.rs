@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libtest_mimic::Trial;
-use lockstep::case::Case;
-use lockstep::env::Environment;
 use lockstep::harness::{Report, Suite};
 use lockstep::record::{Capture, Run};
 use lockstep::relation::{Observable, by_id};
 use lockstep::schedule::Schedule;
 use lockstep::strategy::Space;
-use lockstep::subject::{Capabilities, Edges, PlainRun, Subject, SubjectError};
-use lockstep::workload::{Request, Workload};
+use lockstep::subject::{Subject, SubjectError};
+use lockstep::workload::Workload;
 use lockstep::world::World;
 
 use crate::Shared;
@@ -60,24 +58,9 @@ struct UnstableOrder {
     executions: AtomicU64,
 }
 
-impl Subject for UnstableOrder {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn device(&self) -> &str {
-        self.inner.device()
-    }
-    fn environment(&self) -> Environment {
-        self.inner.environment()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-    fn edges(&self) -> Edges {
-        self.inner.edges()
-    }
-    fn default_world(&self) -> World {
-        self.inner.default_world()
+impl lockstep::subject::Wrapper for UnstableOrder {
+    fn inner(&self) -> &dyn Subject {
+        &*self.inner
     }
     fn execute(
         &self,
@@ -92,11 +75,5 @@ impl Subject for UnstableOrder {
             workload.requests.reverse();
         }
         self.inner.execute(world, &workload, schedule, seed, capture)
-    }
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        self.inner.plain(request, seed)
-    }
-    fn replay_in_fresh_process(&self, case: &Case) -> Result<String, SubjectError> {
-        self.inner.replay_in_fresh_process(case)
     }
 }
