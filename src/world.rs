@@ -93,3 +93,25 @@ impl World {
         Ok(())
     }
 }
+
+#[cfg(test)]
+impl World {
+    /// A world of no model. `sizes` are those of a block in positions, and of the pool and the swap pool in blocks.
+    pub(crate) fn of_blocks(sizes: [u32; 3]) -> World {
+        let [block_size, pool_blocks, swap_blocks] = sizes;
+        World {
+            model: String::new(),
+            model_digest: String::new(),
+            dtype: Dtype::Bf16,
+            mode: Mode::Invariant,
+            block_size,
+            pool_blocks,
+            token_budget: None,
+            prefix_cache: true,
+            hash_bits: 64,
+            swap_blocks,
+            buckets: Vec::new(),
+            poison: false,
+        }
+    }
+}

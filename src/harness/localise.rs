@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::record::{Draw, Run};
 use crate::relation::localise::{Side, between};
-use crate::relation::{Divergence, Localisation, Observable, Relation, resolve};
+use crate::relation::{Divergence, Localisation, Observable, Relation, executions, resolve};
 use crate::schedule::{Intent, Schedule};
 use crate::subject::{Subject, guard};
 use crate::workload::{Prompt, Request, SampleId};
@@ -173,15 +173,13 @@ fn needs(case: &Case, id: Option<SampleId>, run: Option<&Run>, minimal: bool) ->
 /// Whether a prefix cache can serve one of them what the other one computed.
 fn share_a_block(case: &Case, a: &Request, b: &Request) -> bool {
     let block = case.world.block_size as usize;
-    let first = |request: &Request| request.prompt.own_tokens().get(..block).map(<[u32]>::to_vec);
-    a.namespace == b.namespace && first(a).is_some() && first(a) == first(b)
+    let [first, other] = [a, b].map(|request| request.prompt.own_tokens().get(..block));
+    a.namespace == b.namespace && first.is_some() && first == other
 }
 
 /// How the first draw that differs was made, if the sampler's key or the place in its step is what differs.
 fn draws(subject: &dyn Subject, case: &Case, id: SampleId, run: Option<&Run>) -> Option<String> {
-    let Case { world, seed, .. } = case;
-    let (alone, empty) = (case.workload.alone(id), Schedule::default());
-    let canonical = guard::execute(subject, world, &alone, &empty, *seed, None).ok()?;
+    let canonical = executions::canonical(subject, case, &case.workload, id).ok()?;
     let pairs = run?.outputs.get(&id)?.draws.iter().zip(&canonical.outputs.get(&id)?.draws);
     let (a, b) = pairs.into_iter().find(|(a, b)| (a.token, a.key) != (b.token, b.key))?;
     let key = |draw: &Draw| draw.key.map_or("none".into(), |[a, b]| format!("{a:08x} {b:08x}"));

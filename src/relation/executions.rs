@@ -147,7 +147,7 @@ impl<'s> Executions<'s> {
 }
 
 /// The canonical execution of a sample of `workload`, which is that of `case` or its resolved part.
-fn canonical(
+pub fn canonical(
     subject: &dyn Subject,
     case: &Case,
     workload: &Workload,

@@ -249,7 +249,7 @@ pub fn named(name: &str) -> Vec<&'static Relation> {
 mod tests {
     use super::*;
     use crate::case::Case;
-    use crate::contract::{Dtype, Mode};
+
     use crate::record::{Capture, Run};
     use crate::schedule::Schedule;
     use crate::subject::{Edges, Subject};
@@ -285,20 +285,7 @@ mod tests {
             Edges { rows: Vec::new(), tile: 16, split: 32, vocab: 9, positions_max: 9 }
         }
         fn default_world(&self) -> World {
-            World {
-                model: "idle".into(),
-                model_digest: String::new(),
-                dtype: Dtype::Bf16,
-                mode: Mode::Invariant,
-                block_size: 4,
-                pool_blocks: 1,
-                token_budget: None,
-                prefix_cache: true,
-                hash_bits: 64,
-                swap_blocks: 0,
-                buckets: Vec::new(),
-                poison: false,
-            }
+            World::of_blocks([4, 1, 0])
         }
         fn execute(
             &self,

@@ -191,27 +191,14 @@ mod tests {
     use proptest::strategy::ValueTree;
 
     use super::*;
-    use crate::contract::{Dtype, Mode};
+
     use crate::schedule::Act;
 
     /// A space like that of `tiny`.
     pub(super) fn space() -> Space {
         let edges =
             Edges { rows: vec![2, 5, 9, 17], tile: 16, split: 32, vocab: 264, positions_max: 512 };
-        let world = World {
-            model: "none".into(),
-            model_digest: String::new(),
-            dtype: Dtype::Bf16,
-            mode: Mode::Invariant,
-            block_size: 4,
-            pool_blocks: 1,
-            token_budget: None,
-            prefix_cache: true,
-            hash_bits: 64,
-            swap_blocks: 0,
-            buckets: Vec::new(),
-            poison: false,
-        };
+        let world = World::of_blocks([4, 1, 0]);
         Space::new(edges, world)
     }
 

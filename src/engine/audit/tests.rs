@@ -1,6 +1,5 @@
 //! Each rule against a planted corruption.
 
-use crate::contract::{Dtype, Mode};
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
 use crate::workload::{Request, Workload};
 use crate::world::World;
@@ -19,20 +18,7 @@ fn bench(intents: Vec<Intent>) -> Bench {
         let prompt: Vec<u32> = (0..6).map(|t| t + 10 * uid as u32).collect();
         Request { ignore_eos: true, ..Request::new(uid, prompt, 8) }
     };
-    let world = World {
-        model: String::new(),
-        model_digest: String::new(),
-        dtype: Dtype::Bf16,
-        mode: Mode::Invariant,
-        block_size: 4,
-        pool_blocks: 9,
-        token_budget: None,
-        prefix_cache: true,
-        hash_bits: 64,
-        buckets: Vec::new(),
-        poison: false,
-        swap_blocks: 4,
-    };
+    let world = World::of_blocks([4, 9, 4]);
     let workload = Workload { requests: vec![request(1), request(2)] };
     let granules = Granules { tile: 16, split: 32, vocab: 264, positions_max: 512 };
     let schedule = Schedule { intents };

@@ -12,7 +12,6 @@ mod worlds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::contract::{Dtype, Mode};
 use crate::lifecycle::{self, Event, State as Life, Transition};
 use crate::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
 use crate::workload::Workload;
@@ -237,21 +236,7 @@ impl Root {
 /// The scheduler at the start of an execution. `sizes` are those of a block in positions, and of the pool and the swap pool
 /// in blocks.
 pub(super) fn scheduler(sizes: [u32; 3], workload: &Workload, schedule: &Schedule) -> Scheduler {
-    let [block_size, pool_blocks, swap_blocks] = sizes;
-    let world = World {
-        model: String::new(),
-        model_digest: String::new(),
-        dtype: Dtype::Bf16,
-        mode: Mode::Invariant,
-        block_size,
-        pool_blocks,
-        token_budget: None,
-        prefix_cache: true,
-        hash_bits: 64,
-        buckets: Vec::new(),
-        poison: false,
-        swap_blocks,
-    };
+    let world = World::of_blocks(sizes);
     let granules = Granules { tile: 16, split: 32, vocab: 264, positions_max: 512 };
     Scheduler::new(&world, workload, schedule, 0, granules, &[EOS])
 }
