@@ -77,14 +77,20 @@ pub fn explain(
     let Case { world, workload, schedule, seed } = &resolved;
     let run = guard::execute(subject, world, workload, schedule, *seed, None).ok();
     let needs = needs(case, divergence.place.id, run.as_ref(), minimal);
+    let drawn = match (divergence.observable, divergence.place.id) {
+        // What was computed from another token is a consequence.
+        (Observable::Draws | Observable::Tokens, Some(id)) => {
+            draws(subject, &resolved, id, run.as_ref())
+        }
+        _ => None,
+    };
     let (localisation, note) = match divergence.observable {
-        Observable::Crash | Observable::Coverage | Observable::Writers | Observable::Held => {
-            (None, None)
-        }
-        Observable::Draws => {
-            let id = divergence.place.id;
-            (None, id.and_then(|id| draws(subject, &resolved, id, run.as_ref())))
-        }
+        _ if drawn.is_some() => (None, drawn),
+        Observable::Crash
+        | Observable::Coverage
+        | Observable::Writers
+        | Observable::Held
+        | Observable::Draws => (None, None),
         // It names the operator itself; a canonical execution has the same fault.
         Observable::Fidelity => (None, None),
         Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
@@ -101,15 +107,7 @@ pub fn explain(
                     relation.id
                 ),
             });
-            let drawn = match (observable, divergence.place.id) {
-                (Observable::Tokens, Some(id))
-                    if localisation.as_ref().is_none_or(|l| l.operator.is_none()) =>
-                {
-                    draws(subject, &resolved, id, run.as_ref())
-                }
-                _ => None,
-            };
-            (localisation, drawn.or(note))
+            (localisation, note)
         }
     };
     Explanation { localisation, note, needs }

@@ -86,7 +86,7 @@ pub struct Divergence {
     pub place: Place,
     /// What was expected and what was found, in words.
     pub detail: String,
-    /// The first operator that differs, at the smallest position at which one does.
+    /// The first operator that differs, at the smallest position at which one does; `None` if a draw came before it.
     pub origin: Option<Origin>,
 }
 
@@ -293,7 +293,7 @@ fn conclude(
     let strongest = *all.first()?;
     // Where another token was drawn from equal logits, all that was computed from it is a consequence.
     let drawn = differs_only_after_a_draw(got, canonical, &differences);
-    let observable = if drawn { Observable::Tokens } else { strongest };
+    let (observable, origin) = if drawn { (Observable::Tokens, None) } else { (strongest, origin) };
     let (place, detail) = differences.remove(&observable).expect("it is one of them");
     Some(Box::new(Divergence { observable, all, place, detail, origin }))
 }

@@ -226,3 +226,33 @@ fn broken(
         origin: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::PositionBits;
+
+    const ID: SampleId = SampleId { uid: 1, sample: 0 };
+
+    /// One draw, made from logits of this digest.
+    fn output(key: Option<[u32; 2]>, logits: u64) -> Output {
+        let bits = PositionBits { residency: 1, position: 3, logits, sites: Vec::new() };
+        let draw = Draw { position: 4, token: 7, key, place: 0 };
+        Output { positions: vec![bits], draws: vec![draw], ..Output::default() }
+    }
+
+    /// Goal: only what says something of random numbers counts as compared. Method: a draw with a key, one without, one from
+    /// other logits, one whose logits nobody reported.
+    #[test]
+    fn random_draws_from_equal_logits_count_and_no_others() {
+        let compared = |a: &Output, b: &Output| equal(ID, a, b, "alone").map_err(|d| d.observable);
+        let random = output(Some([1, 2]), 9);
+        assert_eq!(compared(&random, &random), Ok(1));
+        let greedy = output(None, 9);
+        assert_eq!(compared(&greedy, &greedy), Ok(0));
+        assert_eq!(compared(&random, &output(Some([1, 3]), 8)), Ok(0));
+        let unseen = Output { positions: Vec::new(), ..random.clone() };
+        assert_eq!(compared(&unseen, &unseen), Ok(0));
+        assert_eq!(compared(&random, &output(Some([1, 3]), 9)), Err(Observable::Draws));
+    }
+}

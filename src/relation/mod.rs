@@ -249,7 +249,6 @@ pub fn named(name: &str) -> Vec<&'static Relation> {
 mod tests {
     use super::*;
     use crate::case::Case;
-
     use crate::record::{Capture, Run};
     use crate::schedule::Schedule;
     use crate::subject::{Edges, Subject};

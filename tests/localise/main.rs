@@ -110,6 +110,23 @@ fn an_operator_that_follows_the_batch_is_named_with_its_launches() {
     }
 }
 
+/// Goal: a draw whose key follows the batch is named, whichever relation finds it. Method: the sampler alone follows the
+/// batch, and the second of two requests is drawn for at random.
+#[test]
+fn a_key_that_follows_the_batch_is_named() {
+    let subject = host(Mode::ablation(Operator::Sampler));
+    let mut case = case(&subject, &[2, 2]);
+    case.workload.requests[1].sampling.temperature = 1.5;
+    for (relation, observable) in [("I1", Observable::Tokens), ("I4", Observable::Draws)] {
+        let (found, explanation) = explained(&subject, relation, &case);
+        assert_eq!(found, observable);
+        let text = explanation.to_string();
+        assert!(text.contains("operator: sampler, at position 2: "), "{text}");
+        assert!(text.contains("at place 1 of its step, canonical "), "{text}");
+        assert!(text.contains(" is not the canonical "), "{text}");
+    }
+}
+
 /// Element of the flipped bit, and the bit.
 const ELEMENT: usize = 37;
 const BIT: u32 = 9;
