@@ -143,7 +143,7 @@ impl Fuzz {
     fn relations(&self) -> Result<Vec<&'static Relation>, CliError> {
         let mut chosen: Vec<&'static Relation> = Vec::new();
         for name in &self.relations {
-            let found = named(name);
+            let found = named(name.trim());
             if found.is_empty() {
                 let all: Vec<&str> = RELATIONS.iter().map(|r| r.id).collect();
                 return Err(CliError::usage(format!(
@@ -168,7 +168,7 @@ impl Fuzz {
             found.and_then(|r| r.not_applicable)
         };
         let unanswered = self.relations.iter().filter_map(|name| {
-            let whys: Option<Vec<&str>> = named(name).iter().map(|r| missing(r.id)).collect();
+            let whys: Option<Vec<&str>> = named(name.trim()).iter().map(|r| missing(r.id)).collect();
             Some(format!("{name} was asked for, and {}", whys?.first()?))
         });
         // Where all are missing, the report says so already.
