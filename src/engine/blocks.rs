@@ -122,21 +122,25 @@ impl BlockPool {
         self.free.push_back(block);
     }
 
-    /// Every block is free or cached, exactly once; the error names the first that is not.
-    pub(super) fn check_idle(&self) -> Result<(), String> {
+    /// The blocks that an idle pool could not hand out, or could hand out twice: a message each.
+    pub(super) fn missing(&self) -> Vec<String> {
         let mut seen = vec![0u32; self.references.len()];
         for block in self.free.iter().chain(&self.cached) {
             seen[*block as usize] += 1;
         }
-        for (block, count) in seen.iter().enumerate() {
-            let references = self.references[block];
-            if references != 0 || *count != 1 {
-                return Err(format!(
-                    "idle pool: block {block} has {references} references and stands {count} times in the lists"
-                ));
-            }
-        }
-        Ok(())
+        let wrong = seen.iter().zip(&self.references).enumerate();
+        let wrong = wrong.filter(|(_, (count, references))| **references != 0 || **count != 1);
+        let message = |(block, (count, references)): (usize, (&u32, &u32))| {
+            format!(
+                "idle pool: block {block} has {references} references and stands {count} times in the lists"
+            )
+        };
+        wrong.map(message).collect()
+    }
+
+    /// Every block is free or cached, exactly once; the error names the first that is not.
+    pub(super) fn check_idle(&self) -> Result<(), String> {
+        self.missing().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Writes reference counts, free list and cached list to the trajectory.
