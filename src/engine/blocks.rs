@@ -36,6 +36,8 @@ pub(super) struct BlockPool {
     free: VecDeque<BlockId>,
     /// Unreferenced but findable, least recently released first.
     cached: VecDeque<BlockId>,
+    /// Whether broken rules go unnoticed.
+    is_trusted: bool,
 }
 
 impl BlockPool {
@@ -45,7 +47,13 @@ impl BlockPool {
             references: vec![0; blocks as usize],
             free: (0..blocks).collect(),
             cached: VecDeque::new(),
+            is_trusted: false,
         }
+    }
+
+    /// Looks at no rule any more, as in a run without audits: what breaks one shows in the bits, or in what is held.
+    pub(super) fn trust(&mut self) {
+        self.is_trusted = true;
     }
 
     /// Blocks that an allocation could hand out.
@@ -67,7 +75,8 @@ impl BlockPool {
         };
         let nth = nth.min(list.len().checked_sub(1)?);
         let block = list.remove(nth)?;
-        assert_eq!(self.references[block as usize], 0, "block {block} handed out while in use");
+        let is_free = self.references[block as usize] == 0;
+        assert!(is_free || self.is_trusted, "block {block} handed out while in use");
         self.references[block as usize] = 1;
         Some(Allocated { block, origin, nth })
     }
@@ -88,8 +97,8 @@ impl BlockPool {
         *count += 1;
         if !was_used {
             let at = self.cached.iter().position(|b| *b == block);
-            let at = at.unwrap_or_else(|| panic!("block {block} is findable but not cached"));
-            self.cached.remove(at);
+            assert!(at.is_some() || self.is_trusted, "block {block} is findable but not cached");
+            at.map(|at| self.cached.remove(at));
         }
         was_used
     }
@@ -98,7 +107,10 @@ impl BlockPool {
     /// whether the block is free now.
     pub(super) fn release(&mut self, block: BlockId, findable: bool) -> bool {
         let count = &mut self.references[block as usize];
-        assert!(*count > 0, "block {block} released without a reference");
+        assert!(*count > 0 || self.is_trusted, "block {block} released without a reference");
+        if *count == 0 {
+            return false;
+        }
         *count -= 1;
         if *count == 0 {
             if findable { self.cached.push_back(block) } else { self.free.push_back(block) }

@@ -68,6 +68,9 @@ pub(crate) struct Answer {
     /// Seconds from the start of the process to the first kill by an expected observer, else to the first kill, else to
     /// the end.
     pub(crate) seconds: f64,
+    /// Cases up to the first kill by an expected observer.
+    #[serde(skip)]
+    pub(crate) killed_at: Option<u64>,
     /// The first difference in words.
     pub(crate) first: Option<String>,
     /// Cases up to the one in which each relation was broken for the first time; with [`Job::row`] only.

@@ -1,7 +1,7 @@
 //! Cases in a fixed order, each judged by every relation, until an expected observer sees a difference.
 //!
-//! An audit that ends a run hides what the relations would have seen, so such a case is judged once more with the audits
-//! off: a mutant that only an audit sees is told from one that both see.
+//! An audit or a panic that ends a run hides what the relations would have seen, so such a case is judged once more with
+//! the audits off: a mutant that only an audit sees is told from one that both see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,6 +25,8 @@ use crate::{marker, shapes};
 
 /// Observers that end a run. A mutant that only they have seen is shown more cases, to learn whether a relation sees it too.
 const OWN: [&str; 4] = ["audit", "panic", "ledger", "liveness"];
+/// How many more.
+const MORE_CASES: u64 = 60;
 
 /// What was seen of one case.
 #[derive(Default)]
@@ -152,7 +154,7 @@ impl<'j> Stand<'j> {
             let case = cases.nth(job.seed, index).current();
             let before = marker::hits();
             let mut seen = self.look(&*self.subject, self.relations, &case, index)?;
-            if ["audit", "ledger"].iter().any(|by| seen.by.contains(*by)) {
+            if ["audit", "ledger", "panic"].iter().any(|by| seen.by.contains(*by)) {
                 let more = self.look(&*self.unaudited, self.relations, &case, index)?;
                 seen.by.extend(more.by);
             }
@@ -171,6 +173,10 @@ impl<'j> Stand<'j> {
                     *answer.sentinels.entry(name).or_default() += 1;
                 }
             }
+            let is_known = answer.killed_at.is_some_and(|at| answer.cases >= at + MORE_CASES);
+            if is_known && !job.record {
+                return Ok(true);
+            }
             if seen.by.is_empty() {
                 continue;
             }
@@ -182,6 +188,9 @@ impl<'j> Stand<'j> {
             answer.first = answer.first.take().or(seen.first);
             answer.by.extend(seen.by);
             let by_relations = answer.by.iter().any(|by| !OWN.contains(&by.as_str()));
+            if answer.expected {
+                answer.killed_at.get_or_insert(answer.cases);
+            }
             if answer.expected && by_relations && !job.record {
                 return Ok(true);
             }

@@ -91,6 +91,14 @@ pub(super) struct Clean {
     limits: BTreeMap<String, Duration>,
 }
 
+/// Why nothing can be scored.
+pub(super) enum Unclean {
+    /// The untouched tree is not green.
+    Red(String),
+    /// It can't be judged here.
+    Undecided(String),
+}
+
 /// Where cases of a mutant run, in order.
 fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
     if device == Device::Cuda {
@@ -176,12 +184,11 @@ impl Campaign<'_> {
     }
 
     /// The clean control: no mutant chosen. Everything must be green, and every sentinel that a mutant needs must fire.
-    /// The error says what is not.
     pub(super) fn clean(
         &self,
         mutants: &[Numbered<'_>],
         plain: Option<&Path>,
-    ) -> anyhow::Result<Result<Clean, String>> {
+    ) -> anyhow::Result<Result<Clean, Unclean>> {
         let mut clean =
             Clean { digests: BTreeMap::new(), held: Vec::new(), limits: BTreeMap::new() };
         let on: &[&str] = match self.device {
@@ -193,19 +200,26 @@ impl Campaign<'_> {
         job["shapes"] = json!(self.device.name());
         let folder = self.folder.join("jobs").join("clean");
         let (ended, answer) = self.ask(self.judge()?, &job, 0, &folder, LIMIT_CLEAN)?;
-        let Some(answer) = answer else { return Ok(Err(ended.tail)) };
+        let Some(answer) = answer else {
+            // The judge's own way to say that it has no device.
+            let is_refused = ended.status.and_then(|status| status.code()) == Some(2);
+            let unclean = if is_refused { Unclean::Undecided } else { Unclean::Red };
+            return Ok(Err(unclean(ended.tail)));
+        };
         let is_red = answer["by"].as_array().is_none_or(|by| !by.is_empty());
         if is_red || answer["bs1_vs_bsn"] != false || answer["unique_texts"] != false {
-            return Ok(Err(answer.to_string()));
+            return Ok(Err(Unclean::Red(answer.to_string())));
         }
         if answer["executed"] != 0 || ended.executed {
-            return Ok(Err("a faulty branch ran although no mutant was chosen".into()));
+            return Ok(Err(Unclean::Red(
+                "a faulty branch ran although no mutant was chosen".into(),
+            )));
         }
         let fired = &answer["sentinels"];
         let judged = mutants.iter().filter(|n| n.mutant.target != Target::Harness);
         for name in judged.flat_map(|n| &n.mutant.needs).collect::<BTreeSet<_>>() {
             if fired[name].as_u64().unwrap_or(0) == 0 {
-                return Ok(Err(format!("the sentinel {name} never fired")));
+                return Ok(Err(Unclean::Red(format!("the sentinel {name} never fired"))));
             }
         }
         for (on, digests) in on.iter().zip(answer["digests"].as_array().into_iter().flatten()) {
@@ -222,7 +236,9 @@ impl Campaign<'_> {
             let (ended, other) = self.ask(plain, &job, 0, &folder, LIMIT_CLEAN)?;
             let other = other.with_context(|| ended.tail)?;
             if other["digests"] != answer["digests"] {
-                return Ok(Err("the copy with no mutant chosen differs from the tree".into()));
+                return Ok(Err(Unclean::Red(
+                    "the copy with no mutant chosen differs from the tree".into(),
+                )));
             }
         }
         let tests: BTreeSet<&str> =
@@ -230,10 +246,10 @@ impl Campaign<'_> {
         for test in tests {
             let (status, wall, tail) = self.test(test, 0, "clean-tests", LIMIT_CLEAN)?;
             if status != Some(0) {
-                return Ok(Err(format!("{test} ended with {status:?}:\n{tail}")));
+                return Ok(Err(Unclean::Red(format!("{test} ended with {status:?}:\n{tail}"))));
             }
             if !tail.contains(" passed") || tail.contains(" 0 passed") {
-                return Ok(Err(format!("{test} names no test:\n{tail}")));
+                return Ok(Err(Unclean::Red(format!("{test} names no test:\n{tail}"))));
             }
             clean.limits.insert(test.to_owned(), limit(wall));
         }

@@ -23,7 +23,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use campaign::{Campaign, Clean, Device, Settings};
+use campaign::{Campaign, Clean, Device, Settings, Unclean};
 use format::Target;
 use programs::{JUDGE, Programs};
 use schemata::Numbered;
@@ -261,9 +261,13 @@ fn judge(
     let fine: Vec<_> = here.iter().filter(|n| stale(n).is_none()).copied().collect();
     let clean = match campaign.clean(&fine, plain)? {
         Ok(clean) => clean,
-        Err(why) => {
+        Err(Unclean::Red(why)) => {
             println!("the clean control is red, nothing is scored: {why}");
             return Ok(Exit::Baseline);
+        }
+        Err(Unclean::Undecided(why)) => {
+            println!("could not decide: {}", why.trim());
+            return Ok(Exit::Undecided);
         }
     };
     println!("clean control: held; {} mutants", here.len());
