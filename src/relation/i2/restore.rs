@@ -91,7 +91,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
         let detail = match run.held {
             None => "nothing was reported of what is held at the end".to_owned(),
             Some(Held { blocks, swap_blocks }) => format!(
-                "{blocks} references to blocks and {swap_blocks} blocks of host memory are held \
+                "{blocks} blocks of the pool and {swap_blocks} of host memory are not to be had, each once, \
                  when every request has left"
             ),
         };
