@@ -228,9 +228,8 @@ pub(crate) fn stops() {
     let body = json!({ "prompt": "stop", "seed": 11, "max_tokens": 40, "ignore_eos": true,
         "stop_token_ids": [ids[at]], "return_token_ids": true });
     let stopped = complete(running.address(), body)["choices"][0].clone();
-    assert_eq!((&stopped["finish_reason"], &stopped["stop_reason"]), {
-        (&json!("stop"), &json!(ids[at]))
-    });
+    assert_eq!(stopped["finish_reason"], "stop");
+    assert_eq!(stopped["stop_reason"], ids[at]);
     assert_eq!(stopped["token_ids"].as_array().unwrap().last(), Some(&json!(ids[at])));
     stop(running);
 }
