@@ -72,7 +72,7 @@ pub(crate) fn canonical() {
         for i in 0..24u64 {
             scope.spawn(move || {
                 let prompt: Vec<u32> = (0..1 + 5 * i as u32 % 37).map(|t| 60 + t).collect();
-                let temperature = if i % 3 == 0 { 0.0 } else { 0.75 };
+                let temperature = if i.is_multiple_of(3) { 0.0 } else { 0.75 };
                 let seed = (i % 3 == 1).then_some(i);
                 let answer = complete(
                     address,

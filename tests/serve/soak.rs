@@ -64,12 +64,13 @@ fn mix(i: u64, salt: u64) -> u64 {
 /// A request of 50 kinds, so that many are asked more than once.
 fn body(i: u64) -> Value {
     let kind = mix(i, 2) % 50;
+    let every = |n: u64| kind.is_multiple_of(n);
     let prompt: Vec<u64> = (0..1 + mix(kind, 3) % 48).map(|t| (kind * 5 + t) % 250).collect();
     json!({
-        "prompt": prompt, "max_tokens": 1 + mix(kind, 4) % 24, "ignore_eos": kind % 5 > 0,
-        "temperature": if kind % 2 == 0 { 0.0 } else { 0.8 }, "seed": kind, "n": 1 + kind % 7 / 6,
-        "logprobs": if kind % 3 == 0 { json!(2) } else { Value::Null }, "echo": kind % 11 == 0,
-        "stop": if kind % 4 == 0 { json!(["e", "th"]) } else { Value::Null },
+        "prompt": prompt, "max_tokens": 1 + mix(kind, 4) % 24, "ignore_eos": !every(5),
+        "temperature": if every(2) { 0.0 } else { 0.8 }, "seed": kind, "n": 1 + kind % 7 / 6,
+        "logprobs": if every(3) { json!(2) } else { Value::Null }, "echo": every(11),
+        "stop": if every(4) { json!(["e", "th"]) } else { Value::Null },
     })
 }
 
@@ -150,7 +151,7 @@ impl Seen {
                     let _ = stream.read(&mut some);
                 }
                 // One way or the other.
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     let _ = stream.shutdown(Shutdown::Both);
                 }
                 self.count(deed, 0);
@@ -215,7 +216,7 @@ fn soak(requests: u64) {
         body_bytes_max: 1 << 16,
         body_timeout: Duration::from_secs(5),
         running_max: 24,
-        waiting_max: 12,
+        waiting_max: 32,
         ..Limits::default()
     };
     // Too small for all of them, so that some are preempted.
