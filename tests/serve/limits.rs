@@ -245,8 +245,9 @@ pub(crate) fn time() {
     let limits = Limits { request_timeout: Duration::from_millis(30), ..Limits::default() };
     let running = start(Options { limits, ..Options::default() });
     let address = running.address();
-    post(address, PATH, &long()).error(504);
     let mut body = long();
+    body["n"] = 16.into();
+    post(address, PATH, &body).error(504);
     body["stream"] = true.into();
     let answer = post(address, PATH, &body);
     let last: Value = serde_json::from_str(answer.events().last().unwrap()).unwrap();
