@@ -10,6 +10,7 @@ mod minimize;
 mod open;
 mod out;
 mod replay;
+mod serve;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Minimize(minimize::Minimize),
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
+    /// Serve a model with an OpenAI-compatible API.
+    Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
@@ -98,6 +101,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Serve(serve) => serve.run(),
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),
