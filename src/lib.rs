@@ -67,6 +67,8 @@ pub mod reference;
 pub mod relation;
 pub mod schedule;
 pub mod schema;
+#[cfg(feature = "cli")]
+pub mod serve;
 pub mod strategy;
 pub mod subject;
 pub mod text;

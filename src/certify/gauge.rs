@@ -32,6 +32,8 @@ pub(crate) struct Sample {
 pub(crate) struct Gauge {
     client: Client,
     pub(crate) name: &'static str,
+    /// Requests of others, which were running while nothing of ours was: never counted as ours.
+    others: u32,
 }
 
 impl Gauge {
@@ -39,19 +41,24 @@ impl Gauge {
     pub(crate) fn find(client: Client) -> Option<Gauge> {
         let (text, _) = client.get(Place::Root, "metrics").ok()?;
         let name = RUNNING.into_iter().find(|name| value(&text, name).is_some())?;
-        Some(Gauge { client, name })
+        Some(Gauge { client, name, others: 0 })
+    }
+
+    /// The same gauge, less so many requests of others.
+    pub(crate) fn beyond(self, others: u32) -> Gauge {
+        Gauge { others, ..self }
     }
 
     /// The same gauge of another address.
     pub(crate) fn at(&self, url: &str, target: &Target, timeout: Duration) -> Gauge {
-        Gauge { client: Client::new(url, target.key.as_ref(), timeout), name: self.name }
+        Gauge { client: Client::new(url, target.key.as_ref(), timeout), ..self.clone() }
     }
 
-    /// Requests running now; `None` if the server did not say.
+    /// Requests running now beyond those of others; `None` if the server did not say.
     pub(crate) fn now(&self) -> Option<Sample> {
         let asked = Instant::now();
         let (text, _) = self.client.get(Place::Root, "metrics").ok()?;
-        let running = value(&text, self.name)?;
+        let running = value(&text, self.name)?.saturating_sub(self.others);
         Some(Sample { asked, answered: Instant::now(), running })
     }
 

@@ -39,7 +39,6 @@ pub fn run(
     let dialect = Dialect::plain(&identity.model);
     let mut session = Session::new(&ledger, client, dialect);
     let facts = probe::probe(&mut session, target, identity, options.answer_tokens)?;
-    let load_when_idle = probe::load_when_idle(&session);
     let mut prompts = Prompts::new(options.seed, &facts, options.answer_tokens);
     let mut bench = Bench { session: &mut session, facts: &facts, options, prompts: &mut prompts };
     let (outcomes, positive) = arms(&mut bench, target)?;
@@ -60,7 +59,7 @@ pub fn run(
         by: witnessed_by(&session),
         witnessed: session.witnessed,
         unwitnessed: session.unwitnessed,
-        load_when_idle,
+        load_when_idle: facts.load_when_idle,
     };
     let mut server = facts.server.clone();
     server.resolution = session.resolution;

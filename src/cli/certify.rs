@@ -9,10 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::certify::{
     self, Arm, Certificate, CertifyError, Options, Plan, Progress, Secret, Target, Verdict, text,
 };
+use lockstep::contract::Mode;
 use lockstep::input;
 use serde::Deserialize;
 
+use super::embedded::Embedded;
 use super::fuzz::{check_writable, is_standard_output, seconds};
+use super::open::DeviceArgument;
 use super::out::{self, say};
 use super::{CliError, Exit};
 
@@ -25,9 +28,15 @@ pub(super) struct Certify {
     /// batch-dependent mode, which must be found broken, then in the invariant one.
     #[arg(env = "OPENAI_BASE_URL")]
     url: Option<String>,
-    /// Model to ask for [default: the first that the server lists].
+    /// Model to ask for [default: the first that the server lists]. Of the embedded server, the preset or file to serve
+    /// [default: tiny].
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// Mode of the embedded server.
+    #[arg(long, value_name = "MODE", default_value_t = Mode::Invariant)]
+    mode: Mode,
+    #[command(flatten)]
+    device: DeviceArgument,
     /// Sizes of crowds, separated by commas; 1 is always asked [default: 2,4,8].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     concurrency: Option<Vec<u32>>,
@@ -135,12 +144,16 @@ impl Certify {
             Some(path) => check_writable(path)?,
             None => {}
         }
+        let model = self.model.clone().or(config.model);
         let Some(url) = url else {
-            return Err(CliError::usage("no address: give one, or set OPENAI_BASE_URL"));
+            // Here a model is what to serve, not what to ask for. The key is for others.
+            let model = model.as_deref().unwrap_or("tiny");
+            let embedded = Embedded::start(model, &self.mode, &self.device)?;
+            let control = Some(embedded.control());
+            let target = Target { url: embedded.url(), model: None, key: None, control };
+            return self.judge(&target, &options);
         };
-        let target =
-            Target { url, model: self.model.clone().or(config.model), key: key()?, control: None };
-        self.judge(&target, &options)
+        self.judge(&Target { url, model, key: key()?, control: None }, &options)
     }
 
     fn judge(&self, target: &Target, options: &Options) -> Result<Exit, CliError> {

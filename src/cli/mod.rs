@@ -1,6 +1,7 @@
 //! Arguments, exit codes and the way errors are shown.
 
 mod certify;
+mod embedded;
 mod env;
 mod fuzz;
 mod fuzz_json;
@@ -11,6 +12,7 @@ mod minimize;
 mod open;
 mod out;
 mod replay;
+mod serve;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Generate(generate::Generate),
     /// Judge a server: does an answer depend on who else is being served?
     Certify(certify::Certify),
+    /// Serve a model with an OpenAI-compatible API.
+    Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
@@ -102,6 +106,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
         Command::Certify(certify) => certify.run(),
+        Command::Serve(serve) => serve.run(),
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),

@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) replayed: Option<String>,
     /// Requests in crowds are streamed, because there is no other witness.
     pub(crate) stream_crowds: bool,
+    /// Requests of others while nothing of ours was in flight; absent without a gauge.
+    pub(crate) load_when_idle: Option<u64>,
     /// Something worth a line in the scope.
     pub(crate) notes: Vec<String>,
 }
@@ -103,31 +105,28 @@ fn ask(session: &mut Session<'_>, call: &Call) -> Result<Exchange, WireError> {
 fn find_gauge(session: &mut Session<'_>, facts: &mut Facts, answer_tokens: u32) {
     let name = "gauge of running requests";
     let gauge = Gauge::find(session.client.another(Duration::from_secs(5)));
+    let idle = gauge.as_ref().and_then(lowest);
     let live = match &gauge {
         None => {
             facts.ability(name, false, "no known name in /metrics");
             false
         }
         Some(gauge) => {
-            let idle = lowest(gauge);
             let during = highest_during(session, gauge, facts, answer_tokens);
             let after = lowest(gauge);
             let live =
                 matches!((idle, during, after), (Some(i), Some(d), Some(a)) if d > i && a <= i);
             let shown = |count: Option<u32>| count.map_or("?".into(), |count| count.to_string());
-            let (idle_is, during_is, after_is) = (shown(idle), shown(during), shown(after));
+            let (idle, during, after) = (shown(idle), shown(during), shown(after));
             let what = gauge.name;
-            facts.ability(
-                name,
-                live,
-                format!(
-                    "{what}: {idle_is} when idle, {during_is} during a request, {after_is} after"
-                ),
-            );
+            let evidence =
+                format!("{what}: {idle} when idle, {during} during a request, {after} after");
+            facts.ability(name, live, evidence);
             live
         }
     };
-    session.gauge = gauge.filter(|_| live);
+    facts.load_when_idle = idle.filter(|_| live).map(u64::from);
+    session.gauge = gauge.filter(|_| live).map(|gauge| gauge.beyond(idle.unwrap_or(0)));
     facts.stream_crowds = !live && facts.stream_is_whole;
 }
 
@@ -140,11 +139,6 @@ fn lowest(gauge: &Gauge) -> Option<u32> {
         gauge.now()
     });
     looks.map(|sample| sample.running).min()
-}
-
-/// The load that others make, as far as the gauge tells.
-pub(crate) fn load_when_idle(session: &Session<'_>) -> Option<u64> {
-    session.gauge.as_ref().and_then(lowest).map(u64::from)
 }
 
 fn highest_during(
