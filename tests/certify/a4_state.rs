@@ -1,6 +1,7 @@
 //! Lines 8 to 15: is the state controlled?
 
-use lockstep::certify::{Arm, Shape, Verdict};
+use lockstep::certify::pattern::Shape;
+use lockstep::certify::{Arm, Verdict};
 
 use crate::run::{CROWDS, run, small, with};
 use crate::server::{Cold, Faults, Flush, How, Usage, When};

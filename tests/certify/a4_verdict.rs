@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockstep::certify::{self, Arm, Nature, Options, Silent, Verdict};
+use lockstep::certify::nature::Nature;
+use lockstep::certify::{self, Arm, Options, Silent, Verdict, text};
 
 use crate::run::{CROWDS, attempt, run, small, target, with};
 use crate::server::{Disturbance, Faults, Front, How, Refusals, Server, When};
@@ -17,7 +18,7 @@ fn drifting() -> Faults {
 /// first difference comes with its position, both logprobs and the margin.
 #[test]
 fn a4_27_drift_is_told_from_a_state_fault() {
-    for (how, nature) in [(How::Drift(1e-5), Nature::Drift), (How::Foreign, Nature::State)] {
+    for (how, nature) in [(How::Drift(1e-5), Nature::Drift), (How::Foreign, Nature::LikelyStateFault)] {
         let faulty = run(Faults::disturbed(When::InFlight(2), how), &[Arm::ConcurrentWarm]);
         faulty.expect(Verdict::Broken);
         let divergence = faulty.certificate.divergences.first().expect("a divergence");
@@ -40,7 +41,7 @@ fn a4_28_the_positive_control_must_be_seen() {
         let certificate = certify::run(&target, &options, &Silent).expect("a certificate");
         assert_eq!(certificate.controls.positive.passed, Some(passed));
         let verdict = if passed { Verdict::Held } else { Verdict::Undecided };
-        assert_eq!(certificate.verdict, verdict, "{}", certify::text(&certificate));
+        assert_eq!(certificate.verdict, verdict, "{}", text::report(&certificate));
     }
     let own = attempt(&clean, &options).expect("a certificate");
     assert_eq!(own.controls.positive.passed, Some(true));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockstep::certify::{self, Arm, CertifyError, Options, Secret, Silent, Verdict};
+use lockstep::certify::{self, Arm, CertifyError, Options, Secret, Silent, Verdict, text};
 
 use crate::run::{CROWDS, attempt, small, target};
 use crate::server::{Faults, Hostile, How, Server, When};
@@ -45,7 +45,7 @@ fn survive(kind: Hostile, after: u64) {
         Err(CertifyError::Unusable(why)) => why,
         Err(other) => panic!("{kind:?} after {after}: {other}"),
         Ok(certificate) => {
-            let said = certify::text(&certificate);
+            let said = text::report(&certificate);
             assert_eq!(certificate.verdict, Verdict::Undecided, "{kind:?} after {after}: {said}");
             certificate.reasons.first().cloned().unwrap_or_default()
         }
@@ -86,7 +86,7 @@ fn the_key_is_sent_and_never_shown() {
     target.key = Secret::new(key);
     let certificate = certify::run(&target, &small(&[Arm::ConcurrentWarm]), &Silent).unwrap();
     let json = serde_json::to_string(&certificate).expect("JSON");
-    assert!(!json.contains(key) && !certify::text(&certificate).contains(key));
+    assert!(!json.contains(key) && !text::report(&certificate).contains(key));
     assert!(!format!("{target:?}").contains(key));
     let asked = server.completions();
     let bearer = format!("Bearer {key}");

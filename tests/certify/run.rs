@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lockstep::certify::certificate::ArmRecord;
 use lockstep::certify::{
-    self, Arm, ArmRecord, Certificate, CertifyError, Options, Silent, Target, Verdict,
+    self, Arm, Certificate, CertifyError, Options, Silent, Target, Verdict, text,
 };
 
 use crate::server::{Faults, Server};
@@ -59,25 +60,25 @@ impl Run {
 
     /// All that is said of the run, in lower case.
     pub(crate) fn said(&self) -> String {
-        certify::text(&self.certificate).to_lowercase()
+        text::report(&self.certificate).to_lowercase()
     }
 
     /// Fails with all that is said.
     #[track_caller]
     pub(crate) fn expect(&self, verdict: Verdict) -> &Self {
-        assert_eq!(self.certificate.verdict, verdict, "{}", certify::text(&self.certificate));
+        assert_eq!(self.certificate.verdict, verdict, "{}", text::report(&self.certificate));
         self
     }
 
     #[track_caller]
     pub(crate) fn expect_not(&self, verdict: Verdict) -> &Self {
-        assert_ne!(self.certificate.verdict, verdict, "{}", certify::text(&self.certificate));
+        assert_ne!(self.certificate.verdict, verdict, "{}", text::report(&self.certificate));
         self
     }
 
     #[track_caller]
     pub(crate) fn expect_arm(&self, arm: Arm, verdict: Verdict) -> &Self {
-        let said = certify::text(&self.certificate);
+        let said = text::report(&self.certificate);
         assert_eq!(self.arm(arm).verdict, verdict, "{arm}: {said}");
         self
     }
