@@ -1,5 +1,6 @@
 //! Arguments, exit codes and the way errors are shown.
 
+mod certify;
 mod env;
 mod fuzz;
 mod fuzz_json;
@@ -36,6 +37,8 @@ enum Command {
     Minimize(minimize::Minimize),
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
+    /// Judge a server: does an answer depend on who else is being served?
+    Certify(certify::Certify),
     /// Compile every kernel for every supported architecture, with no GPU.
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
@@ -98,6 +101,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Certify(certify) => certify.run(),
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),
