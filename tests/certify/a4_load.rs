@@ -122,6 +122,12 @@ fn a4_06_what_serialises_requests_is_seen() {
     let connections: BTreeSet<u64> =
         open.server.completions().iter().map(|asked| asked.connection).collect();
     assert!(connections.len() >= 8, "{}", connections.len());
+    // The last crowd: every connection was there before the first request was read.
+    let asked = open.server.completions();
+    let crowd = &asked[asked.len() - 8..];
+    let opened = crowd.iter().map(|asked| asked.opened).max();
+    let read = crowd.iter().map(|asked| asked.read).min();
+    assert!(opened < read, "a connection was opened after the start");
 }
 
 /// Stored answers are equal whatever the server would have computed: a gateway that caches is

@@ -50,8 +50,7 @@ fn a4_17_only_alternatives_that_both_sides_have_are_compared() {
     ] {
         let clean = run(Faults { alternatives, ..Faults::default() }, &[Arm::ConcurrentWarm]);
         clean.expect(Verdict::Held);
-        let uneven =
-            [Alternatives::OddValues, Alternatives::FewerByTurns].contains(&alternatives);
+        let uneven = [Alternatives::OddValues, Alternatives::FewerByTurns].contains(&alternatives);
         let incomparable = clean.arm(Arm::ConcurrentWarm).incomparable;
         assert_eq!(incomparable > 0, uneven, "{alternatives:?}: {incomparable}");
         let faulty = run(Faults { alternatives, ..drifting() }, &[Arm::ConcurrentWarm]);
@@ -64,19 +63,24 @@ fn a4_17_only_alternatives_that_both_sides_have_are_compared() {
 #[test]
 fn a4_18_raw_and_processed_logprobs_are_told_apart() {
     for logprobs in [Logprobs::Raw, Logprobs::Processed] {
-        let clean = run(Faults { logprobs, ..Faults::default() }, &[Arm::ConcurrentWarm, Arm::Seed]);
+        let arms = [Arm::ConcurrentWarm, Arm::Seed, Arm::Score];
+        let clean = run(Faults { logprobs, ..Faults::default() }, &arms);
         clean.expect(Verdict::Held).expect_arm(Arm::Seed, Verdict::Held);
-        let raw = ability(&clean, "raw");
-        assert_eq!(raw, Some(logprobs == Logprobs::Raw), "{}", clean.said());
+        let raw = logprobs == Logprobs::Raw;
+        assert_eq!(ability(&clean, "before temperature"), Some(raw), "{}", clean.said());
+        let scored = if raw { Verdict::Held } else { Verdict::Undecided };
+        clean.expect_arm(Arm::Score, scored);
     }
-    let mixed = run(Faults { logprobs: Logprobs::Mixed, ..Faults::default() }, &[Arm::Seed]);
-    assert_ne!(mixed.arm(Arm::Seed).verdict, Verdict::Held, "{}", mixed.said());
+    let mixed = run(Faults { logprobs: Logprobs::Mixed, ..Faults::default() }, &CROWDS);
+    mixed.expect(Verdict::Undecided);
+    CROWDS.iter().for_each(|&arm| assert_eq!(mixed.arm(arm).of, 0, "{arm}"));
 }
 
 /// A drawn token need not be the best: it is found by its id, wherever it stands.
 #[test]
 fn a4_19_the_sampled_token_is_found_by_id() {
-    for alternatives in [Alternatives::AsAsked, Alternatives::Shuffled, Alternatives::SampledTwice] {
+    for alternatives in [Alternatives::AsAsked, Alternatives::Shuffled, Alternatives::SampledTwice]
+    {
         let clean = run(Faults { alternatives, ..Faults::default() }, &[Arm::Seed]);
         clean.expect_arm(Arm::Seed, Verdict::Held);
         let noisy = Faults::disturbed(When::SampledInFlight, DRIFT);

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
 use super::engine::{Engine, Event, Scored};
 use super::faults::{Faults, Stream};

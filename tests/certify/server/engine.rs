@@ -266,12 +266,11 @@ impl Engine {
         };
         let at = sequence.prompt_tokens + sequence.produced;
         let chosen = model::choose(&logits, temperature, seed, at);
-        let processed = match self.faults.logprobs {
-            Logprobs::Processed => true,
-            Logprobs::Mixed => sequence.number % 2 == 1,
-            _ => false,
+        let divisor = match self.faults.logprobs {
+            Logprobs::Processed if temperature > 0.0 => temperature,
+            Logprobs::Mixed if sequence.number % 2 == 1 => 1.5,
+            _ => 1.0,
         };
-        let divisor = if processed && temperature > 0.0 { temperature } else { 1.0 };
         let mut shown = scored(chosen, &model::logprobs(&logits, divisor));
         if let Some(other) = model::twin(chosen).filter(|_| twin) {
             shown.token = other;
@@ -322,9 +321,8 @@ fn kind(when: When, sequence: &Sequence, step: &Step) -> u64 {
 
 fn scored(token: u32, logprobs: &[f32]) -> Scored {
     let mut order: Vec<u32> = (0..model::VOCABULARY).collect();
-    let by_value = |&a: &u32, &b: &u32| {
-        logprobs[b as usize].total_cmp(&logprobs[a as usize]).then(a.cmp(&b))
-    };
+    let by_value =
+        |&a: &u32, &b: &u32| logprobs[b as usize].total_cmp(&logprobs[a as usize]).then(a.cmp(&b));
     order.select_nth_unstable_by(ALTERNATIVES, by_value);
     order.truncate(ALTERNATIVES);
     order.sort_by(by_value);

@@ -176,7 +176,9 @@ pub(crate) enum Front {
     /// [7] Each request is run twice, and the second answer is passed on.
     RunsTwice,
     /// Two servers take turns; the second one's bits differ.
-    TwoReplicas,
+    ReplicasByTurns,
+    /// The same, but each connection stays with one of them.
+    ReplicasByConnection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -239,7 +241,7 @@ pub(crate) enum Logprobs {
     Raw,
     /// After the temperature.
     Processed,
-    /// Raw and processed by turns.
+    /// Raw, and by turns after a temperature that nobody asked for.
     Mixed,
     Null,
     NullInStream,

@@ -16,7 +16,7 @@ mod routes;
 
 use std::io::BufReader;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
@@ -41,6 +41,7 @@ struct Inside {
     gateway: Gateway,
     log: Log,
     completions: AtomicU64,
+    in_flight: AtomicUsize,
     stopped: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
 }
@@ -50,7 +51,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port of the loopback");
         let address = listener.local_addr().expect("a bound address");
         let mut engines = vec![Engine::start(faults.clone())];
-        if faults.front == Front::TwoReplicas {
+        if matches!(faults.front, Front::ReplicasByTurns | Front::ReplicasByConnection) {
             let mut other = faults.clone();
             let (when, how) = (When::Always, How::Drift(1e-4));
             other.disturbances.push(Disturbance { when, how, rate: 1.0 });
@@ -62,6 +63,7 @@ impl Server {
             gateway: Gateway::default(),
             log: Log::default(),
             completions: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             connections: Mutex::default(),
         });

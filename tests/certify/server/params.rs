@@ -9,8 +9,22 @@ const TOKENS_MAX_DEFAULT: usize = 16;
 const SAMPLES_MAX: usize = 16;
 /// What the first interface had; extras came later.
 const FIRST: [&str; 17] = [
-    "model", "prompt", "suffix", "max_tokens", "temperature", "top_p", "n", "stream", "logprobs",
-    "echo", "stop", "presence_penalty", "frequency_penalty", "best_of", "logit_bias", "user",
+    "model",
+    "prompt",
+    "suffix",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "n",
+    "stream",
+    "logprobs",
+    "echo",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "best_of",
+    "logit_bias",
+    "user",
     "seed",
 ];
 const CHAT: [&str; 3] = ["messages", "top_logprobs", "stream_options"];

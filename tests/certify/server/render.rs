@@ -45,7 +45,10 @@ pub(crate) fn logprobs(
     let Some(asked) = params.logprobs.filter(|_| !missing) else { return "null".into() };
     if params.chat {
         let entry = |scored: &Scored| chat_entry(scored, asked, params, faults, turn);
-        return format!(r#"{{"content":[{}]}}"#, tokens.iter().map(entry).collect::<Vec<_>>().join(","));
+        return format!(
+            r#"{{"content":[{}]}}"#,
+            tokens.iter().map(entry).collect::<Vec<_>>().join(",")
+        );
     }
     let mut offset = text_bytes_before;
     let mut offsets = Vec::new();
@@ -140,7 +143,12 @@ pub(crate) fn ids(tokens: &[Scored], faults: &Faults) -> Vec<u32> {
 }
 
 /// Usage counters, with the comma before them; nothing where the server sends none.
-pub(crate) fn usage(params: &Params, answer_tokens: usize, cached: usize, faults: &Faults) -> String {
+pub(crate) fn usage(
+    params: &Params,
+    answer_tokens: usize,
+    cached: usize,
+    faults: &Faults,
+) -> String {
     let details = match faults.usage {
         Usage::None => return String::new(),
         Usage::WithoutCached => None,

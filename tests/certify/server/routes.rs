@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::completions::Call;
-use super::faults::{Flush, Gauge, Refusals};
+use super::faults::{Flush, Front, Gauge, Refusals};
 use super::log::Asked;
 use super::{Inside, front, hostile, http, model, params};
 
@@ -26,9 +26,9 @@ pub(super) fn answer(
     let fields = &asked.body;
     match (method, path) {
         ("POST", "/v1/completions") if !inside.faults.chat_only => {
-            return completion(inside, fields, body, false, output);
+            return completion(inside, asked, body, false, output);
         }
-        ("POST", "/v1/chat/completions") => return completion(inside, fields, body, true, output),
+        ("POST", "/v1/chat/completions") => return completion(inside, asked, body, true, output),
         ("GET", "/v1/models") => {
             let length = inside.faults.context_tokens_max;
             let model = json!({
@@ -45,7 +45,8 @@ pub(super) fn answer(
             json_body(output, 200, &json!({ "count": tokens.len(), "tokens": tokens }))?;
         }
         ("POST", "/detokenize") => {
-            let ids: Vec<u32> = serde_json::from_value(fields["tokens"].clone()).unwrap_or_default();
+            let ids: Vec<u32> =
+                serde_json::from_value(fields["tokens"].clone()).unwrap_or_default();
             let known: Vec<u32> = ids.into_iter().filter(|&id| id < model::VOCABULARY).collect();
             json_body(output, 200, &json!({ "prompt": model::text(&known) }))?;
         }
@@ -68,9 +69,23 @@ fn error(output: &mut TcpStream, status: u16, message: &str, extra: &str) -> io:
 
 fn completion(
     inside: &Inside,
-    fields: &Value,
+    asked: &Asked,
     body: &[u8],
     chat: bool,
+    output: &mut TcpStream,
+) -> io::Result<bool> {
+    let in_flight = inside.in_flight.fetch_add(1, Ordering::SeqCst);
+    let done = complete(inside, asked, body, chat, in_flight, output);
+    inside.in_flight.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
+fn complete(
+    inside: &Inside,
+    asked: &Asked,
+    body: &[u8],
+    chat: bool,
+    in_flight: usize,
     output: &mut TcpStream,
 ) -> io::Result<bool> {
     let faults = &inside.faults;
@@ -78,18 +93,22 @@ fn completion(
     if let Some(kind) = faults.hostile.filter(|_| number >= faults.hostile_after) {
         return hostile::answer(kind, output, &inside.stopped);
     }
-    let engine = &inside.engines[number as usize % inside.engines.len()];
+    let turn = match faults.front {
+        Front::ReplicasByConnection => asked.connection,
+        _ => number,
+    };
+    let engine = &inside.engines[turn as usize % inside.engines.len()];
     let refused = match faults.refusals {
         Refusals::Never => false,
         Refusals::Every(nth) => number % nth == nth - 1,
-        Refusals::Above(most) => engine.load().0 >= most,
+        Refusals::Above(most) => in_flight >= most,
         Refusals::After(count) => number >= count,
     };
     if refused {
         error(output, 429, "too many requests", "retry-after: 1\r\n")?;
         return Ok(true);
     }
-    let params = match params::parse(fields, faults, number, chat) {
+    let params = match params::parse(&asked.body, faults, number, chat) {
         Ok(params) => Arc::new(params),
         Err(message) => {
             error(output, 400, &message, "")?;
@@ -103,7 +122,8 @@ fn completion(
 
 fn metrics(inside: &Inside, output: &mut TcpStream) -> io::Result<()> {
     let loads = inside.engines.iter().map(|engine| engine.load());
-    let (mut running, mut waiting) = loads.fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1));
+    let (mut running, mut waiting) =
+        loads.fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1));
     let names = match inside.faults.gauge {
         Gauge::Missing => return error(output, 404, "no such route", ""),
         Gauge::Stuck => {
