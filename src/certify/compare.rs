@@ -80,7 +80,8 @@ pub struct Difference {
     pub drifted: u64,
     /// Largest difference of a log-probability before the first other token.
     pub earlier_drift: Option<f64>,
-    /// Largest difference of a log-probability at the first other token, of tokens that both sides list.
+    /// Largest difference of a log-probability at the first other token. What one side alone lists has moved at least to
+    /// below all that the other one lists.
     pub drift_there: Option<f64>,
 }
 
@@ -150,11 +151,14 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
             break;
         }
     }
-    let first = match first {
-        Some((position, observable, expected, got)) => {
+    let prompts = counts(Observable::PromptTokens, reference.prompt_tokens, other.prompt_tokens);
+    let first = match (prompts, first) {
+        // To the server these were two prompts: that goes before all that follows from it.
+        (Some(prompts), _) if parts == Parts::All => Some(prompts),
+        (_, Some((position, observable, expected, got))) => {
             Some((Some(position), observable, expected, got))
         }
-        None => whole(reference, other, parts),
+        (_, None) => whole(reference, other, parts),
     };
     comparison.difference = first.map(|(position, observable, expected, got)| {
         let at = token_position.or(position).map(|p| p as usize);
@@ -202,6 +206,10 @@ struct Here {
 
 fn values(a: &Token, b: &Token, same: bool, comparison: &mut Comparison) -> Here {
     let mut here = Here::default();
+    if !same {
+        let moved = unlisted(a, b).into_iter().chain(unlisted(b, a)).reduce(f64::max);
+        here.largest = moved.filter(|moved| *moved > 0.0);
+    }
     let mut pair = |a: &Decimal, b: &Decimal| {
         comparison.values += 1;
         // Decimals that differ may be one float: that is a difference of no size.
@@ -234,6 +242,18 @@ fn values(a: &Token, b: &Token, same: bool, comparison: &mut Comparison) -> Here
     };
     here.alternative = alternative;
     here
+}
+
+/// How far the token of one side has moved at least, if the other side does not list it: to below the list's lowest. The
+/// other's own token does not count, since it is listed wherever it stands.
+fn unlisted(a: &Token, b: &Token) -> Option<f64> {
+    let value = a.logprob.as_ref()?.value();
+    let is_whole = b.top.contains_key(&b.key) && b.unreadable == 0;
+    if !is_whole || b.top.contains_key(&a.key) {
+        return None;
+    }
+    let others = b.top.iter().filter(|(key, _)| **key != b.key);
+    others.map(|(_, other)| value - other.value()).reduce(f64::max)
 }
 
 fn named(key: &Key, value: &Decimal) -> Seen {
@@ -278,24 +298,14 @@ fn whole(a: &Answer, b: &Answer, parts: Parts) -> Option<Whole> {
         let (a, b) = (text(&a.finish), text(&b.finish));
         return Some((None, Observable::Finish, Seen::whole(a), Seen::whole(b)));
     }
-    let counts = [
-        (Observable::PromptTokens, a.prompt_tokens, b.prompt_tokens),
-        (Observable::CompletionTokens, a.completion_tokens, b.completion_tokens),
-    ];
-    for (observable, a, b) in counts {
-        // A count that one side does not send is unknown, not another one.
-        if let (Some(a), Some(b)) = (a, b)
-            && a != b
-        {
-            return Some((
-                None,
-                observable,
-                Seen::whole(a.to_string()),
-                Seen::whole(b.to_string()),
-            ));
-        }
-    }
-    None
+    counts(Observable::CompletionTokens, a.completion_tokens, b.completion_tokens)
+}
+
+/// Two counts that differ. One that is not sent is unknown, not another one.
+fn counts(observable: Observable, a: Option<u64>, b: Option<u64>) -> Option<Whole> {
+    let (a, b) = (a?, b?);
+    let seen = |count: u64| Seen::whole(count.to_string());
+    (a != b).then(|| (None, observable, seen(a), seen(b)))
 }
 
 /// What stands where two texts part.
@@ -384,7 +394,7 @@ pub(crate) mod tests {
         let stopped = Answer { finish: Some("stop".into()), ..a.clone() };
         assert_eq!(difference(&a, &stopped).observable, Observable::Finish);
         let counted = Answer { prompt_tokens: Some(3), ..a.clone() };
-        let other = Answer { prompt_tokens: Some(4), ..a.clone() };
+        let other = Answer { prompt_tokens: Some(4), ..short.clone() };
         assert_eq!(difference(&counted, &other).observable, Observable::PromptTokens);
         assert_eq!(compare(&a, &counted, Parts::All).difference, None);
     }

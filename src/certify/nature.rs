@@ -39,6 +39,9 @@ impl Nature {
 
 /// The kind of a difference, and why.
 pub(crate) fn judge(difference: &Difference) -> (Nature, String) {
+    if difference.observable == Observable::PromptTokens {
+        return (Nature::Unclear, "to the server these were two prompts".into());
+    }
     let earlier = difference.earlier_drift.unwrap_or(0.0);
     let there = difference.drift_there;
     if difference.token_position.is_none() {
@@ -65,6 +68,11 @@ pub(crate) fn judge(difference: &Difference) -> (Nature, String) {
     let drift = there.unwrap_or(0.0).max(earlier);
     if drift >= JUMP_MIN {
         let why = format!("log-probabilities jump by {drift:.3} where the token changes");
+        return (Nature::LikelyStateFault, why);
+    }
+    // Exactly equal until there: what drifts does not begin with a jump.
+    if difference.earlier_drift == Some(0.0) && drift > DRIFT_MAX {
+        let why = format!("log-probabilities jump by at least {drift:.3}, equal until there");
         return (Nature::LikelyStateFault, why);
     }
     // A drift of d moves the gap of two values by at most 2 d.
@@ -106,6 +114,20 @@ mod tests {
         assert_eq!(nature(&a, &b), Nature::LikelyStateFault);
         let c = answer(&[(1, "-4.5", &[])]);
         assert_eq!(nature(&answer(&[(1, "-0.5", &[])]), &c), Nature::LikelyStateFault);
+    }
+
+    /// Lists that share nothing tell at least how far a token has moved.
+    #[test]
+    fn a_jump_out_of_the_list_without_earlier_drift_is_a_likely_state_fault() {
+        let same = (1, "-0.5", [(1, "-0.5")].as_slice());
+        let a = answer(&[same, (2, "-1.3", &[(2, "-1.3"), (3, "-1.9"), (4, "-2.1")])]);
+        let b = answer(&[same, (9, "-1.4", &[(9, "-1.4"), (8, "-1.6"), (7, "-1.8")])]);
+        assert_eq!(nature(&a, &b), Nature::LikelyStateFault);
+        let drifted = answer(&[
+            (1, "-0.6", &[(1, "-0.6")]),
+            (9, "-1.4", &[(9, "-1.4"), (8, "-1.6"), (7, "-1.8")]),
+        ]);
+        assert_eq!(nature(&a, &drifted), Nature::Unclear);
     }
 
     #[test]

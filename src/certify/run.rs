@@ -49,6 +49,7 @@ pub fn run(
         findings.extend(outcome.findings);
         divergences.extend(outcome.first);
     }
+    verdict::withhold(&mut records);
     let controls = Controls { positive, negative: negative(&records) };
     let around = Circumstances { controls: &controls, replayed: facts.replayed.as_deref() };
     let (verdict, reasons) = verdict::decide(&records, &around);
@@ -193,6 +194,7 @@ fn scope(facts: &Facts, witness: &Witness, records: &[ArmRecord], plan: &Plan) -
     }
     parts.extend(facts.notes.iter().cloned());
     parts.extend(plan.left_out.iter().map(|what| format!("left out to fit the budget: {what}")));
+    parts.push("the server's own settings are not seen".into());
     parts.push(
         "says nothing of another device, version, setting or load, nor of the cause of what it found".into(),
     );

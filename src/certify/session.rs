@@ -21,6 +21,10 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const BACK_OFF: Duration = Duration::from_millis(500);
 /// Idle connections older than this are tried before a crowd: many servers close theirs after 5 s.
 const IDLE_MAX: Duration = Duration::from_secs(2);
+/// Connections that requests one at a time take turns on: replicas may be dealt out by connection, and a crowd has many.
+const TURNS_MAX: usize = 8;
+/// Failures in a row after which nothing more is sent. Refusals of a field are none.
+const FAILURES_MAX: u32 = 8;
 
 /// What was spent, by all sessions of a run together.
 pub(crate) struct Ledger<'a> {
@@ -119,6 +123,10 @@ pub(crate) struct Session<'a> {
     lanes: Vec<Lane>,
     timeout: Duration,
     salts: u64,
+    /// Requests one at a time so far.
+    turns: usize,
+    /// Requests, or crowds, that failed since the last that did not.
+    failures: u32,
     /// Digits seen so far.
     pub(crate) resolution: Option<Resolution>,
     /// How crowds were watched, last.
@@ -138,6 +146,8 @@ impl<'a> Session<'a> {
             lanes: Vec::new(),
             timeout: ledger.options.timeout,
             salts: ledger.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            turns: 0,
+            failures: 0,
             resolution: None,
             by: By::Nothing,
             max_in_flight: 0,
@@ -159,24 +169,58 @@ impl<'a> Session<'a> {
 
     /// One request with nothing else of ours in flight.
     pub(crate) fn one(&mut self, call: &Call) -> Result<Exchange, WireError> {
+        self.check_failures()?;
         self.ledger.take(std::slice::from_ref(call))?;
         let sent = self.sent(call);
-        let result = self.client.complete(&sent.path, &sent.body);
+        let result = self.next_client().complete(&sent.path, &sent.body);
         self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
         match result {
             Ok(exchange) => {
+                self.failures = 0;
                 self.look_at(&exchange.answer);
                 Ok(exchange)
             }
             Err(error) => {
-                self.back_off(&error);
+                self.failed(&error);
                 Err(error)
             }
         }
     }
 
+    /// A connection that was not used last.
+    fn next_client(&mut self) -> &Client {
+        let at = self.turns % TURNS_MAX;
+        self.turns += 1;
+        self.open_lanes(at + 1);
+        let lane = &mut self.lanes[at];
+        if lane.used.is_some_and(|used| used.elapsed() > IDLE_MAX) {
+            lane.client = self.client.another(self.timeout);
+        }
+        lane.used = Some(Instant::now());
+        &lane.client
+    }
+
+    fn open_lanes(&mut self, count: usize) {
+        while self.lanes.len() < count {
+            self.lanes.push(Lane { client: self.client.another(self.timeout), used: None });
+        }
+    }
+
+    fn check_failures(&self) -> Result<(), WireError> {
+        match self.failures < FAILURES_MAX {
+            true => Ok(()),
+            false => Err(WireError::Budget("failures in a row")),
+        }
+    }
+
+    fn failed(&mut self, error: &WireError) {
+        self.failures += u32::from(!error.is_refusal());
+        self.back_off(error);
+    }
+
     /// Requests at once, or one every `stagger`. One that fails makes the whole of it an error.
     pub(crate) fn crowd(&mut self, calls: &[Call], stagger: Duration) -> Result<Crowd, WireError> {
+        self.check_failures()?;
         self.ledger.take(calls)?;
         let (results, samples) = self.send_together(calls, stagger);
         for (call, result) in calls.iter().zip(&results) {
@@ -187,11 +231,12 @@ impl<'a> Session<'a> {
             match result {
                 Ok(exchange) => exchanges.push(exchange),
                 Err(error) => {
-                    self.back_off(&error);
+                    self.failed(&error);
                     return Err(error);
                 }
             }
         }
+        self.failures = 0;
         let spans: Vec<Span<'_>> = exchanges
             .iter()
             .map(|e| Span { sent: e.sent, arrivals: &e.arrivals, done: e.done })
@@ -223,9 +268,7 @@ impl<'a> Session<'a> {
         calls: &[Call],
         stagger: Duration,
     ) -> (Vec<Result<Exchange, WireError>>, Option<Vec<Sample>>) {
-        while self.lanes.len() < calls.len() {
-            self.lanes.push(Lane { client: self.client.another(self.timeout), used: None });
-        }
+        self.open_lanes(calls.len());
         let sent: Vec<Sent> = calls.iter().map(|call| self.sent(call)).collect();
         let barrier = Barrier::new(calls.len());
         let stop = AtomicBool::new(false);

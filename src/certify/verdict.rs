@@ -13,6 +13,21 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) replayed: Option<&'a str>,
 }
 
+/// Where answers to requests alone changed as the run went on, an arm that compares across that time can't blame its own
+/// question.
+pub(crate) fn withhold(arms: &mut [ArmRecord]) {
+    if !arms.iter().any(|record| record.arm == Arm::Time && record.verdict == Verdict::Broken) {
+        return;
+    }
+    for record in arms.iter_mut().filter(|record| !matches!(record.arm, Arm::Repeat | Arm::Time)) {
+        if record.verdict == Verdict::Broken {
+            record.verdict = Verdict::Undecided;
+            record.reason =
+                Some("answers differed, but so did those to requests alone over time".into());
+        }
+    }
+}
+
 /// The verdict, and why.
 pub(crate) fn decide(arms: &[ArmRecord], around: &Circumstances<'_>) -> (Verdict, Vec<String>) {
     let mut reasons = Vec::new();
@@ -101,6 +116,21 @@ mod tests {
         let broken = [arm(Arm::ConcurrentWarm, Held), arm(Arm::Prefix, Broken)];
         assert_eq!(verdict(None, yes, &broken), Broken);
         assert_eq!(verdict(yes, Some(false), &broken), Undecided);
+    }
+
+    #[test]
+    fn an_arm_is_not_blamed_for_what_time_changed() {
+        let mut arms = [
+            arm(Arm::Repeat, Verdict::Held),
+            arm(Arm::ConcurrentWarm, Verdict::Broken),
+            arm(Arm::Time, Verdict::Held),
+        ];
+        withhold(&mut arms);
+        assert_eq!(arms[1].verdict, Verdict::Broken);
+        arms[2].verdict = Verdict::Broken;
+        withhold(&mut arms);
+        assert_eq!(arms[1].verdict, Verdict::Undecided);
+        assert_eq!(verdict(Some(true), Some(true), &arms), Verdict::Broken);
     }
 
     #[test]

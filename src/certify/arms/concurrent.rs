@@ -8,7 +8,7 @@ use super::super::probe::Facts;
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::{Crowd, Session};
 use super::super::wire::{Answer, Call, Cold};
-use super::{Bench, References, against, alone, same_cache, sent};
+use super::{Bench, OTHER_START, References, against, alone, same_start, sent};
 
 /// After identical traffic: whatever the server caches of these prompts, it has cached.
 pub(crate) fn warm(bench: &mut Bench<'_, '_>, references: &References) -> Outcome {
@@ -117,9 +117,9 @@ pub(crate) fn judge(
         if member.in_flight <= 1 {
             continue;
         }
-        let same = references.iter().filter(|reference| same_cache(reference, &member.answer));
+        let same = references.iter().filter(|reference| same_start(reference, &member.answer));
         let Some((expected, comparison)) = against(same, &member.answer) else {
-            score.void_for("an answer that was cached to another extent than alone".into());
+            score.void_for(OTHER_START.into());
             continue;
         };
         let reference = || session.sent(&calls[place]);

@@ -76,10 +76,12 @@ pub(crate) fn sent(session: &Session<'_>, calls: &[Call]) -> Vec<Sent> {
     calls.iter().map(|call| session.sent(call)).collect()
 }
 
-/// Whether two answers were made from the same state of the cache, as far as it is counted.
-pub(crate) fn same_cache(a: &Answer, b: &Answer) -> bool {
-    match (a.cached_tokens, b.cached_tokens) {
-        (Some(a), Some(b)) => a == b,
-        _ => true,
-    }
+/// Why an answer is not compared whose reference started from something else.
+pub(crate) const OTHER_START: &str =
+    "prompt tokens were counted or cached to another extent than in the reference";
+
+/// Whether two answers were made from the same prompt and the same state of the cache, as far as both are counted.
+pub(crate) fn same_start(a: &Answer, b: &Answer) -> bool {
+    let same = |a: Option<u64>, b: Option<u64>| a.is_none() || b.is_none() || a == b;
+    same(a.cached_tokens, b.cached_tokens) && same(a.prompt_tokens, b.prompt_tokens)
 }

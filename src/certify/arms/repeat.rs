@@ -4,6 +4,7 @@
 use super::super::certificate::Arm;
 use super::super::compare::{Parts, compare};
 use super::super::pattern::{Pattern, Shape};
+use super::super::plan::groups;
 use super::super::score::{Outcome, Score};
 use super::super::wire::Answer;
 use super::{Bench, References, against, alone};
@@ -15,7 +16,9 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>, prompts: u32, repeats: u32) -> (Out
     let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); prompts as usize];
     let mut primed = vec![false; prompts as usize];
     for pass in 0..=repeats {
-        for number in 0..prompts {
+        // Each pass in an order of its own: replicas that take turns would else give each prompt to the same one.
+        let order = groups(prompts, prompts, pass, bench.options.seed ^ 2).swap_remove(0);
+        for number in order {
             let call = bench.call(number);
             match bench.session.one(&call) {
                 Ok(exchange) => {

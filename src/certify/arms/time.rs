@@ -1,7 +1,7 @@
 //! The same requests at the start, in the middle and at the end of a run: a server that drifts as it lives shows here.
 
 use super::super::score::Score;
-use super::{Bench, References, against, alone, same_cache};
+use super::{Bench, OTHER_START, References, against, alone, same_start};
 
 /// Asks once more, and compares with the start.
 pub(crate) fn probe(
@@ -20,9 +20,8 @@ pub(crate) fn probe(
             }
         };
         let Some(seen) = references.get(number as usize) else { continue };
-        match against(seen.iter().filter(|reference| same_cache(reference, &got)), &got) {
-            None => score
-                .void_for("an answer that was cached to another extent than at the start".into()),
+        match against(seen.iter().filter(|reference| same_start(reference, &got)), &got) {
+            None => score.void_for(OTHER_START.into()),
             Some((expected, comparison)) => {
                 score.case();
                 alone(bench.session, score, number, (&call, expected), (&call, &got), comparison);

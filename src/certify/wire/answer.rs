@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 use super::decimal::Decimal;
 use super::error::WireError;
 
+/// What vLLM sends in place of minus infinity; no token that matters comes near.
+const LOWEST: f64 = -9999.0;
 /// Most tokens of an answer that are kept.
 const TOKENS_MAX: usize = 100_000;
 
@@ -294,8 +296,9 @@ fn key(id: Option<u32>, bytes: Option<Vec<u8>>, text: &str) -> Key {
     }
 }
 
+/// A value and not one of the stands-in for minus infinity.
 fn decimal(value: &RawValue) -> Option<Decimal> {
-    Decimal::parse(value.get())
+    Decimal::parse(value.get()).filter(|decimal| decimal.value() > LOWEST)
 }
 
 /// The text with `NaN` and `Infinity`, which some servers write, replaced by null. Strings are left alone.
@@ -380,11 +383,11 @@ mod tests {
     #[test]
     fn values_that_are_no_numbers_are_absent() {
         let text = r#"{"choices":[{"text":"NaN \"NaN","logprobs":{"tokens":["a"],"token_logprobs":[NaN],
-            "top_logprobs":[{"a":-Infinity,"b":null,"\ufffd":-1,"c":-2}]}}]}"#;
+            "top_logprobs":[{"a":-Infinity,"b":null,"\ufffd":-1,"c":-2,"d":-9999.0}]}}]}"#;
         let answer = answer(&[text]);
         assert_eq!(answer.text, "NaN \"NaN");
         assert_eq!(answer.tokens[0].logprob, None);
-        assert_eq!((answer.tokens[0].top.len(), answer.tokens[0].unreadable), (1, 3));
+        assert_eq!((answer.tokens[0].top.len(), answer.tokens[0].unreadable), (1, 4));
     }
 
     #[test]
