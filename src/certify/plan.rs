@@ -54,9 +54,8 @@ impl Plan {
             } else if options.prompts > FEW {
                 options.prompts = (options.prompts / 2).max(FEW);
                 left_out.push(format!("prompts beyond {}", options.prompts));
-            } else if let (true, Some(level)) =
-                (options.concurrency.len() > 1, options.concurrency.pop())
-            {
+            } else if options.concurrency.len() > 1 {
+                let level = options.concurrency.pop().expect("more than one level");
                 left_out.push(format!("crowds of {level}"));
             } else if let Some(arm) = dropped {
                 options.arms.retain(|other| *other != arm);
@@ -301,6 +300,12 @@ mod tests {
         let options = Options { requests_max: 120, ..Options::default() };
         let plan = Plan::new(&options, false).unwrap();
         assert!(plan.requests() <= 120 && !plan.left_out.is_empty());
+        // However small, a plan has a crowd.
+        for requests_max in 70..120 {
+            let options = Options { requests_max, ..Options::default() };
+            let plan = Plan::new(&options, false).unwrap();
+            assert!(!plan.options.concurrency.is_empty(), "{}", plan.text());
+        }
         let options = Options { requests_max: 20, ..Options::default() };
         assert!(matches!(Plan::new(&options, false), Err(CertifyError::BadInput(_))));
     }
