@@ -134,8 +134,11 @@ fn parts(options: &Options, known_control: bool) -> Vec<(String, u64)> {
         Arm::Time => 2 * few,
     };
     let mut parts = vec![("probe".to_owned(), PROBES)];
-    // With a server that is known to depend on the batch, a few repeats and the crowds; else one crowd through a proxy.
-    let control = if known_control { 3 * few + CONTROL_CROWDS * group } else { few + group };
+    // With a server that is known to depend on the batch, a few repeats and the crowds; else crowds through a proxy.
+    let control = match known_control {
+        true => 3 * few + CONTROL_CROWDS * group,
+        false => PROXY_CROWDS * group,
+    };
     parts.push(("positive control".into(), control));
     let asked = Arm::ALL.into_iter().filter(|arm| options.asks(*arm));
     parts.extend(asked.map(|arm| (arm.name().to_owned(), cost(arm))));
@@ -144,6 +147,8 @@ fn parts(options: &Options, known_control: bool) -> Vec<(String, u64)> {
 
 /// Crowds of the positive control at most.
 pub(crate) const CONTROL_CROWDS: u64 = 4;
+/// The same where a proxy alters each answer: the second is for a first that did not meet.
+pub(crate) const PROXY_CROWDS: u64 = 2;
 
 /// Requests of one round of a level.
 fn crowd_cost(level: u32, prompts: u32) -> u64 {
