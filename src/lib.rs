@@ -51,6 +51,8 @@
 //! A variable that begins with `LOCKSTEP_` and that nothing reads is an error.
 
 pub mod case;
+#[cfg(feature = "cli")]
+pub mod certify;
 pub mod contract;
 pub mod coverage;
 pub mod device;

@@ -1,5 +1,7 @@
 //! Arguments, exit codes and the way errors are shown.
 
+mod certify;
+mod embedded;
 mod env;
 mod fuzz;
 mod fuzz_json;
@@ -37,6 +39,8 @@ enum Command {
     Minimize(minimize::Minimize),
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
+    /// Judge a server: does an answer depend on who else is being served?
+    Certify(certify::Certify),
     /// Serve a model with an OpenAI-compatible API.
     Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.
@@ -101,6 +105,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Certify(certify) => certify.run(),
         Command::Serve(serve) => serve.run(),
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),

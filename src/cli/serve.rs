@@ -121,7 +121,7 @@ impl Work for Start {
     }
 }
 
-fn of_server(error: ServeError) -> CliError {
+pub(super) fn of_server(error: ServeError) -> CliError {
     let exit = match error {
         ServeError::BadInput(_) => Exit::Usage,
         ServeError::Unavailable(_) => Exit::Undecided,

@@ -1,0 +1,77 @@
+//! Caches: of prefixes, which the server may count and may be told to leave alone, and of whole answers, in front of it.
+
+use std::time::Duration;
+
+use super::super::session::Session;
+use super::super::wire::{Call, Cold, Exchange, Prompt};
+use super::{Facts, ask};
+
+/// Longest time of an answer that a cache of answers is believed to give.
+const REPLAY_MAX: Duration = Duration::from_millis(5);
+/// How much longer a fresh answer takes then, at least.
+const REPLAY_RATIO: u32 = 20;
+const TOKENS: u32 = 12;
+
+/// Everything about caches.
+pub(super) fn find_out(session: &mut Session<'_>, facts: &mut Facts) {
+    let salt = session.salt();
+    let prompt = Prompt::Text(format!(
+        "{salt:016x} is a number that nobody asked about before; it stands here so that the rest of this text is new too."
+    ));
+    let call = Call::greedy(prompt, TOKENS);
+    let (Ok(fresh), Ok(again)) = (ask(session, &call), ask(session, &call)) else {
+        facts.ability("counts cached tokens", None, "not answered");
+        return;
+    };
+    facts.replayed = replayed(&fresh, &again);
+    let told = match &facts.replayed {
+        Some(why) => (Some(true), why.clone()),
+        None => (Some(false), "a repeated request has an identity and a time of its own".into()),
+    };
+    facts.ability("cache of whole answers", told.0, told.1);
+    let Some(cached) = again.answer.cached_tokens else {
+        facts.ability("counts cached tokens", None, "no counter in the usage");
+        return;
+    };
+    facts.counts_cached = true;
+    let first = fresh.answer.cached_tokens.unwrap_or(0);
+    facts.ability(
+        "counts cached tokens",
+        true,
+        format!("{first}, then {cached} for the same prompt"),
+    );
+    if cached == 0 {
+        session.dialect.cold = Some(Cold::Always);
+        facts.ability("keeps a prompt cold", true, "nothing is cached for a prompt sent twice");
+        return;
+    }
+    for (way, field) in [(Cold::Salt, "cache_salt"), (Cold::Refuse, "cache_prompt")] {
+        session.dialect.cold = Some(way);
+        let salt = session.salt();
+        let cold = ask(session, &Call { cold: Some(salt), ..call.clone() });
+        if cold.is_ok_and(|exchange| exchange.answer.cached_tokens == Some(0)) {
+            let evidence =
+                format!("with {field}, 0 tokens of a cached prompt are taken from the cache");
+            facts.ability("keeps a prompt cold", true, evidence);
+            return;
+        }
+    }
+    session.dialect.cold = None;
+    facts.ability("keeps a prompt cold", false, "neither cache_salt nor cache_prompt does it");
+}
+
+/// Whether the second answer is the first one again, not another one that is equal.
+fn replayed(fresh: &Exchange, again: &Exchange) -> Option<String> {
+    let id = fresh.answer.id.as_ref().filter(|id| !id.is_empty());
+    if id.is_some() && fresh.answer.id == again.answer.id {
+        return Some("two requests got an answer of the same id".into());
+    }
+    let (slow, quick) = (fresh.duration(), again.duration());
+    // A cache of prefixes saves the prompt's work, never that of the answer's tokens.
+    (quick <= REPLAY_MAX && slow >= quick * REPLAY_RATIO).then(|| {
+        let (slow, quick) = (slow.as_secs_f64() * 1e3, quick.as_secs_f64() * 1e3);
+        format!(
+            "{slow:.1} ms for a new request, {quick:.1} ms for the same again, {TOKENS} tokens each"
+        )
+    })
+}
