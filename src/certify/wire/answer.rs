@@ -97,12 +97,15 @@ struct Message {
     reasoning_content: Option<String>,
 }
 
+/// The alternatives of a position, by text; values that are none are null.
+type Alternatives = BTreeMap<String, Option<Box<RawValue>>>;
+
 /// Both formats in one: a server sends the fields of one of them.
 #[derive(Deserialize)]
 struct Logprobs {
     tokens: Option<Vec<Option<String>>>,
     token_logprobs: Option<Vec<Option<Box<RawValue>>>>,
-    top_logprobs: Option<Vec<Option<BTreeMap<String, Option<Box<RawValue>>>>>>,
+    top_logprobs: Option<Vec<Option<Alternatives>>>,
     content: Option<Vec<Content>>,
 }
 
