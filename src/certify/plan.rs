@@ -205,6 +205,11 @@ impl Prompts {
         prompt
     }
 
+    /// The prompts of the first `count` numbers, as far as they were made.
+    pub(crate) fn made(&self, count: u32) -> impl Iterator<Item = &Prompt> {
+        self.made.range(..count).map(|(_, prompt)| prompt)
+    }
+
     fn make(&self, session: &mut Session<'_>, number: u32) -> Prompt {
         let length = self.lengths[number as usize % self.lengths.len()];
         let characters = match self.by_ids {
