@@ -104,7 +104,7 @@ impl Plan {
         }
         let _ = write!(
             out,
-            "at most {} requests and about {} tokens, of {} and {} allowed",
+            "at most {} requests and about {} tokens, of {} and {} allowed; what is left is for shrinking a difference",
             self.requests(),
             self.tokens(),
             options.requests_max,

@@ -58,7 +58,8 @@ impl Samples {
         if total == 0 {
             return Vec::new();
         }
-        let most = |of: &dyn Fn(&PromptSamples) -> Option<u64>| self.prompts.iter().filter_map(of).max();
+        let most =
+            |of: &dyn Fn(&PromptSamples) -> Option<u64>| self.prompts.iter().filter_map(of).max();
         let sizes: Vec<String> =
             self.batch_sizes.iter().map(|samples| samples.batch_size.to_string()).collect();
         let counted = counts(
@@ -201,10 +202,8 @@ mod tests {
         take(&mut collected, 1, 2, "same", "-0.75");
         take(&mut collected, 1, 4, "other", "-0.25");
         // Drawn answers differ by right.
-        let drawn = Call {
-            sampling: Sampling::Seeded(1),
-            ..Call::greedy(Prompt::Ids(vec![0; 17]), 8)
-        };
+        let drawn =
+            Call { sampling: Sampling::Seeded(1), ..Call::greedy(Prompt::Ids(vec![0; 17]), 8) };
         collected.take(&drawn, 1, &Answer { text: "drawn".into(), ..Answer::default() });
         let prompts = [Prompt::Ids(vec![0; 17]), Prompt::Ids(vec![1; 17])];
         assert_eq!(

@@ -100,7 +100,9 @@ pub(crate) fn first_crowd(
     records: &[ArmRecord],
 ) {
     let is_broken = |arm: Arm| records.iter().any(|r| r.arm == arm && r.verdict == Verdict::Broken);
-    for (first, calls) in firsts.iter_mut().filter(|(first, _)| first.sent > 1 && is_broken(first.arm)) {
+    for (first, calls) in
+        firsts.iter_mut().filter(|(first, _)| first.sent > 1 && is_broken(first.arm))
+    {
         session.ledger.stage("shrinking");
         let stagger = Duration::from_millis(first.stagger_ms);
         // A witness is not needed to believe a difference, so nothing has to be streamed.
@@ -149,7 +151,8 @@ impl Case {
     fn keep(&self, kept: impl Fn(usize) -> bool) -> Case {
         let place = (0..self.place).filter(|i| kept(*i)).count();
         let calls = self.calls.iter().enumerate();
-        let calls = calls.filter(|(i, _)| *i == self.place || kept(*i)).map(|(_, call)| call.clone());
+        let calls =
+            calls.filter(|(i, _)| *i == self.place || kept(*i)).map(|(_, call)| call.clone());
         Case { calls: calls.collect(), place, stagger: self.stagger }
     }
 
@@ -367,7 +370,8 @@ impl<'a> Search<'a> {
             }
         }
         let [first, second] = <[Answer; 2]>::try_from(answers).expect("two were asked");
-        if same_start(&first, &second) && compare(&first, &second, Parts::All).difference.is_some() {
+        if same_start(&first, &second) && compare(&first, &second, Parts::All).difference.is_some()
+        {
             return Ok(None);
         }
         self.alone = Some((call.clone(), second.clone()));
@@ -419,7 +423,10 @@ mod tests {
         let cut = whole.cut(Cut::NeighbourPrompts, 15);
         assert_eq!(cut.size(), size);
         assert_eq!(cut.calls[0], whole.calls[0]);
-        assert_eq!(whole.cut(Cut::AnswerTokens, 3).size(), Size { answer_tokens: 3, ..whole.size() });
+        assert_eq!(
+            whole.cut(Cut::AnswerTokens, 3).size(),
+            Size { answer_tokens: 3, ..whole.size() }
+        );
         let size = Size { neighbour_answers: 3, ..whole.size() };
         assert_eq!(whole.cut(Cut::NeighbourAnswers, 3).size(), size);
     }

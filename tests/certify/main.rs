@@ -8,6 +8,7 @@ mod a4_verdict;
 mod arms;
 mod fixture;
 mod hostile;
+mod out;
 mod power;
 mod run;
 mod server;

@@ -15,9 +15,9 @@ pub(super) fn script(case: &Case<'_>) -> String {
             format!("default_tries={}", case.tries),
         ],
         "bodies" => bodies(case),
-        "prime" => (0..case.neighbours.len())
-            .map(|i| format!("ask neighbour-{i} prime-{i}"))
-            .collect(),
+        "prime" => {
+            (0..case.neighbours.len()).map(|i| format!("ask neighbour-{i} prime-{i}")).collect()
+        }
         "crowd" => crowd(case),
         other => unreachable!("no lines are called {other}"),
     })

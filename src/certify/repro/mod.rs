@@ -35,7 +35,9 @@ pub fn reproducer(certificate: &Certificate) -> Result<Reproducer, String> {
     }
     let shrunk = all.iter().find(|divergence| divergence.shrunk.is_some());
     let Some(divergence) = shrunk.or_else(|| all.iter().find(|d| d.sent > 1)) else {
-        return Err("nothing differed in a crowd: the requests of other arms are in the certificate".into());
+        return Err(
+            "nothing differed in a crowd: the requests of other arms are in the certificate".into(),
+        );
     };
     let case = Case::new(certificate, divergence);
     Ok(Reproducer { shell: curl::script(&case), python: pytest::file(&case) })
@@ -55,7 +57,8 @@ struct Case<'a> {
 
 impl<'a> Case<'a> {
     fn new(certificate: &'a Certificate, divergence: &'a Divergence) -> Case<'a> {
-        let difference = divergence.shrunk.as_ref().map_or(&divergence.difference, |s| &s.difference);
+        let difference =
+            divergence.shrunk.as_ref().map_or(&divergence.difference, |s| &s.difference);
         let place = difference.position.map_or("answer".into(), |at| format!("position {at}"));
         let server = &certificate.server;
         let mut header = vec![

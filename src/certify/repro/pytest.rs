@@ -12,7 +12,10 @@ pub(super) fn file(case: &Case<'_>) -> String {
 
 fn settings(case: &Case<'_>) -> Vec<String> {
     let mut lines = vec![
-        format!("URL = (os.environ.get(\"OPENAI_BASE_URL\") or {}).rstrip(\"/\")", literal(case.url)),
+        format!(
+            "URL = (os.environ.get(\"OPENAI_BASE_URL\") or {}).rstrip(\"/\")",
+            literal(case.url)
+        ),
         format!("PATH = {}", literal(&case.request.path)),
         format!("TRIES = int(os.environ.get(\"TRIES\") or {})", case.tries),
         format!("STAGGER_S = {}", case.stagger_ms as f64 / 1000.0),
