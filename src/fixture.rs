@@ -251,8 +251,13 @@ where
         })
     }
 
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        let generated = self.plains.generate(&self.model, request, seed);
+    fn plain(
+        &self,
+        request: &Request,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<PlainRun, SubjectError> {
+        let generated = self.plains.generate(&self.model, request, seed, capture);
         generated.map_err(|error| SubjectError::Unavailable(error.to_string()))
     }
 

@@ -271,6 +271,8 @@ fn named(key: &Key, value: &Decimal) -> Seen {
 fn same_token(a: &Token, b: &Token) -> bool {
     match (&a.key, &b.key) {
         (Key::Id(_), Key::Id(_)) | (Key::Bytes(_), Key::Bytes(_)) => a.key == b.key,
+        // A token that has an id and no text can't be told from one that has text and no id.
+        (Key::Id(_), _) | (_, Key::Id(_)) if a.text.is_empty() || b.text.is_empty() => true,
         _ => a.text == b.text,
     }
 }
@@ -333,8 +335,11 @@ fn margin(token: &Token) -> Option<f64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// An answer of tokens (id, logprob) with alternatives (id, logprob).
-    pub(crate) fn answer(tokens: &[(u32, &str, &[(u32, &str)])]) -> Answer {
+    /// A token: id, logprob, and alternatives of the same.
+    type Written<'a> = (u32, &'a str, &'a [(u32, &'a str)]);
+
+    /// An answer of these tokens.
+    pub(crate) fn answer(tokens: &[Written<'_>]) -> Answer {
         let decimal = |text: &str| Decimal::parse(text).unwrap();
         let tokens = tokens.iter().map(|(id, logprob, top)| Token {
             key: Key::Id(*id),

@@ -37,8 +37,17 @@ impl Nature {
     }
 }
 
+/// How the tokens that differ were picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Picked {
+    /// The most probable ones.
+    Greedy,
+    /// Drawn.
+    Drawn,
+}
+
 /// The kind of a difference, and why.
-pub(crate) fn judge(difference: &Difference) -> (Nature, String) {
+pub(crate) fn judge(difference: &Difference, picked: Picked) -> (Nature, String) {
     if difference.observable == Observable::PromptTokens {
         return (Nature::Unclear, "to the server these were two prompts".into());
     }
@@ -70,6 +79,18 @@ pub(crate) fn judge(difference: &Difference) -> (Nature, String) {
         let why = format!("log-probabilities jump by {drift:.3} where the token changes");
         return (Nature::LikelyStateFault, why);
     }
+    if picked == Picked::Drawn {
+        // The gap of the two best says nothing of a draw.
+        return match (there, drift > 0.0) {
+            (Some(_), false) => {
+                let why = "another token was drawn from equal log-probabilities";
+                (Nature::LikelyStateFault, why.into())
+            }
+            _ => {
+                (Nature::Unclear, format!("another token was drawn, after a drift of {drift:.3e}"))
+            }
+        };
+    }
     // Exactly equal until there: what drifts does not begin with a jump.
     if difference.earlier_drift == Some(0.0) && drift > DRIFT_MAX {
         let why = format!("log-probabilities jump by at least {drift:.3}, equal until there");
@@ -96,7 +117,19 @@ mod tests {
     use crate::certify::wire::Answer;
 
     fn nature(a: &Answer, b: &Answer) -> Nature {
-        judge(&compare(a, b, Parts::All).difference.unwrap()).0
+        judge(&compare(a, b, Parts::All).difference.unwrap(), Picked::Greedy).0
+    }
+
+    /// A draw is no argmax: equal values and another token point at the draw, drifting values at nothing.
+    #[test]
+    fn another_draw_from_equal_values_is_a_likely_state_fault() {
+        let drawn = |value: &str| {
+            let a = answer(&[(2, "-0.70", &[(2, "-0.70"), (3, "-0.71")])]);
+            let b = answer(&[(3, "-0.71", &[(2, value), (3, "-0.71")])]);
+            judge(&compare(&a, &b, Parts::All).difference.unwrap(), Picked::Drawn).0
+        };
+        assert_eq!(drawn("-0.70"), Nature::LikelyStateFault);
+        assert_eq!(drawn("-0.701"), Nature::Unclear);
     }
 
     #[test]

@@ -54,9 +54,8 @@ impl Plan {
             } else if options.prompts > FEW {
                 options.prompts = (options.prompts / 2).max(FEW);
                 left_out.push(format!("prompts beyond {}", options.prompts));
-            } else if let (true, Some(level)) =
-                (options.concurrency.len() > 1, options.concurrency.pop())
-            {
+            } else if options.concurrency.len() > 1 {
+                let level = options.concurrency.pop().expect("more than one level");
                 left_out.push(format!("crowds of {level}"));
             } else if let Some(arm) = dropped {
                 options.arms.retain(|other| *other != arm);
@@ -135,8 +134,11 @@ fn parts(options: &Options, known_control: bool) -> Vec<(String, u64)> {
         Arm::Time => 2 * few,
     };
     let mut parts = vec![("probe".to_owned(), PROBES)];
-    // With a server that is known to depend on the batch, a few repeats and the crowds; else one crowd through a proxy.
-    let control = if known_control { 3 * few + CONTROL_CROWDS * group } else { few + group };
+    // With a server that is known to depend on the batch, a few repeats and the crowds; else crowds through a proxy.
+    let control = match known_control {
+        true => 3 * few + CONTROL_CROWDS * group,
+        false => PROXY_CROWDS * group,
+    };
     parts.push(("positive control".into(), control));
     let asked = Arm::ALL.into_iter().filter(|arm| options.asks(*arm));
     parts.extend(asked.map(|arm| (arm.name().to_owned(), cost(arm))));
@@ -145,6 +147,8 @@ fn parts(options: &Options, known_control: bool) -> Vec<(String, u64)> {
 
 /// Crowds of the positive control at most.
 pub(crate) const CONTROL_CROWDS: u64 = 4;
+/// The same where a proxy alters each answer: the second is for a first that did not meet.
+pub(crate) const PROXY_CROWDS: u64 = 2;
 
 /// Requests of one round of a level.
 fn crowd_cost(level: u32, prompts: u32) -> u64 {
@@ -301,6 +305,12 @@ mod tests {
         let options = Options { requests_max: 120, ..Options::default() };
         let plan = Plan::new(&options, false).unwrap();
         assert!(plan.requests() <= 120 && !plan.left_out.is_empty());
+        // However small, a plan has a crowd.
+        for requests_max in 70..120 {
+            let options = Options { requests_max, ..Options::default() };
+            let plan = Plan::new(&options, false).unwrap();
+            assert!(!plan.options.concurrency.is_empty(), "{}", plan.text());
+        }
         let options = Options { requests_max: 20, ..Options::default() };
         assert!(matches!(Plan::new(&options, false), Err(CertifyError::BadInput(_))));
     }

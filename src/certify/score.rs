@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::certificate::{Arm, ArmRecord, Divergence, Finding, Level, Sent, Verdict};
 use super::compare::Comparison;
-use super::nature::{self, Nature};
+use super::nature::{self, Nature, Picked};
 use super::pattern::Pattern;
 use super::stats;
 use super::wire::{Answer, Call, WireError};
@@ -154,8 +154,9 @@ impl Score {
         level.differing += 1;
         record.differing += 1;
         self.prompts_differing.insert(prompt);
-        let (nature, explanation) = nature::judge(&difference);
         let arm = self.arm;
+        let picked = if arm == Arm::Seed { Picked::Drawn } else { Picked::Greedy };
+        let (nature, explanation) = nature::judge(&difference, picked);
         let position = difference.position;
         let first = Finding { arm, prompt, position, count: 0, nature };
         let finding = self.findings.entry((prompt, position)).or_insert(first);

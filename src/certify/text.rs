@@ -116,7 +116,10 @@ pub(crate) fn seen(seen: &Seen) -> String {
     let id = seen.id.map_or(String::new(), |id| format!("token {id} "));
     let value = seen.logprob.as_ref().map_or(String::new(), |value| format!(" at {value}"));
     let text: String = clean(&seen.text).chars().take(60).collect();
-    format!("{id}{text:?}{value}")
+    match seen.id {
+        Some(_) if text.is_empty() => format!("{}{value}", id.trim_end()),
+        _ => format!("{id}{text:?}{value}"),
+    }
 }
 
 fn arms(certificate: &Certificate) -> String {

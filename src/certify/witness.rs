@@ -27,7 +27,7 @@ pub(crate) struct Span<'a> {
 const SAMPLES_MIN: usize = 2;
 /// Share of the shorter of two spans that must overlap. A reader that wakes up late makes short overlaps of requests that
 /// never met.
-const SHARE_MIN: f64 = 0.25;
+const SHARE_MIN: f64 = 0.5;
 /// The least overlap for the same reason.
 const OVERLAP_MIN: Duration = Duration::from_millis(1);
 

@@ -31,7 +31,7 @@ impl Env {
         let device = std::env::var("LOCKSTEP_DEVICE");
         say!(
             "LOCKSTEP_DEVICE: {}",
-            device.map_or("auto (default)".into(), |d| format!("{d} (environment)"))
+            device.map_or("not set (cargo test takes auto, commands host)".into(), |d| d)
         );
         if let Some(why) = absent {
             say!("no gpu: {why}");

@@ -27,6 +27,8 @@ const CASES_FOLDER: &str = "target/lockstep/cases";
 const CASES_DEFAULT: u64 = 500;
 /// The same on loaded weights, which cost about a thousand times what `tiny` costs.
 const CASES_DEFAULT_LOADED: u64 = 4;
+/// Reasons shown of an undecided campaign; the table has them all.
+const REASONS_SHOWN_MAX: usize = 8;
 
 #[derive(Args, Debug)]
 pub(super) struct Fuzz {
@@ -36,7 +38,8 @@ pub(super) struct Fuzz {
     /// holds): batch-dependent, or batch-dependent:OPERATORS with some of gemm, attention, norm, gemm_tile, sampler.
     #[arg(long, value_name = "MODE", default_value_t = Mode::Invariant)]
     mode: Mode,
-    /// Relations to judge, separated by commas: a family (I1, I2, I3), or one (I2.chunk, I4, D1). All by default.
+    /// Relations to judge, separated by commas: a family (I1, I2, I3), or one (I2.chunk, I4, D1, i1::cohabitants). All by
+    /// default.
     #[arg(long, value_delimiter = ',')]
     relations: Vec<String>,
     /// File of real prompts, separated by lines of `---`. Loaded models default to the committed ones.
@@ -107,7 +110,17 @@ impl Fuzz {
         })?;
         bar.finish_and_clear();
         self.report(&*fixture, &report, &mut failures);
-        let verdict = if failures.is_empty() { report.verdict() } else { Verdict::Broken };
+        let unanswered = self.unanswered(&report);
+        let verdict = match report.verdict() {
+            _ if !failures.is_empty() => Verdict::Broken,
+            Verdict::Held if !unanswered.is_empty() => Verdict::Undecided,
+            verdict => verdict,
+        };
+        if verdict == Verdict::Undecided {
+            for why in report.undecided().iter().chain(&unanswered).take(REASONS_SHOWN_MAX) {
+                say!("undecided: {why}");
+            }
+        }
         self.conclude(&report, verdict);
         if let Some(path) = &self.json {
             let json = document(&report, verdict, &*fixture, self.seed, &failures);
@@ -130,7 +143,7 @@ impl Fuzz {
     fn relations(&self) -> Result<Vec<&'static Relation>, CliError> {
         let mut chosen: Vec<&'static Relation> = Vec::new();
         for name in &self.relations {
-            let found = named(name);
+            let found = named(name.trim());
             if found.is_empty() {
                 let all: Vec<&str> = RELATIONS.iter().map(|r| r.id).collect();
                 return Err(CliError::usage(format!(
@@ -145,6 +158,21 @@ impl Fuzz {
             }
         }
         Ok(if chosen.is_empty() { RELATIONS.to_vec() } else { chosen })
+    }
+
+    /// Names that were asked for and stand for no relation that the engine can be judged by: no verdict of the others
+    /// answers them.
+    fn unanswered(&self, report: &Report) -> Vec<String> {
+        let missing = |id: &str| {
+            let found = report.tally.relations.iter().find(|r| r.relation.id == id);
+            found.and_then(|r| r.not_applicable)
+        };
+        let unanswered = self.relations.iter().filter_map(|name| {
+            let whys: Option<Vec<&str>> = named(name.trim()).iter().map(|r| missing(r.id)).collect();
+            Some(format!("{name} was asked for, and {}", whys?.first()?))
+        });
+        // Where all are missing, the report says so already.
+        if report.judged_nothing() { Vec::new() } else { unanswered.collect() }
     }
 
     fn space(&self, subject: &dyn Subject) -> Result<Space, CliError> {
@@ -243,8 +271,7 @@ impl Fuzz {
             let command = replay_command(&path, fixture.device());
             say!("stored case still fails: {command}\n  {}: {divergence}", relation.id);
             let case = file.case();
-            let explanation =
-                localise::explain(fixture, relation, &case, &divergence, file.minimal);
+            let explanation = localise::explain(fixture, &case, &divergence, file.minimal);
             say!("{explanation}");
             let json =
                 FailureJson::stored(relation, &divergence, explanation, &file, &path, command);

@@ -81,7 +81,7 @@ impl Minimize {
             say!("reproduce: {}", minimum.command);
             say!("{} is broken: {}", relation.id, shrunk.divergence);
             let (case, minimal) = (&shrunk.case, shrunk.minimal);
-            say!("{}", explain(&*fixture, relation, case, &shrunk.divergence, minimal));
+            say!("{}", explain(&*fixture, case, &shrunk.divergence, minimal));
             say!(
                 "{} after {} executions, {} checks: {}",
                 if shrunk.minimal { "1-minimal" } else { "not minimal, the budget ended" },

@@ -130,10 +130,7 @@ fn judge(
         Judgement::Broken(divergence) => {
             say!("{} broken: {divergence}", relation.id);
             // As the file has it, not resolved: a continuation is a role.
-            say!(
-                "{}",
-                localise::explain(subject, relation, &file.case(), divergence, file.minimal)
-            );
+            say!("{}", localise::explain(subject, &file.case(), divergence, file.minimal));
         }
     }
     Ok(judgement)

@@ -13,6 +13,7 @@ mod checks;
 pub mod cuda;
 pub mod hash;
 pub mod host;
+mod launches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -52,34 +52,17 @@ pub struct StepPlan {
 impl StepPlan {
     /// How the operator at a site is launched: the variant in words, and what decides bits.
     pub fn launch_at(&self, site: Site) -> (&'static str, Order) {
-        let gemm = |launch: &GemmLaunch| {
-            let variant = match (launch.rows, launch.splits) {
-                (RowTile::Skinny, Splits::Walk) => "skinny rows, splits walked",
-                (RowTile::Skinny, Splits::Parallel) => "skinny rows, splits in parallel",
-                (RowTile::Tiled, Splits::Walk) => "tiled rows, splits walked",
-                (RowTile::Tiled, Splits::Parallel) => "tiled rows, splits in parallel",
-            };
-            (variant, Order::Cuts(launch.cuts.to_vec()))
-        };
-        let norm = |fused| {
-            let variant = if fused { "fused with the residual before it" } else { "on its own" };
-            (variant, Order::Lanes(self.norm.lanes))
-        };
         match site.stage {
             // The first norm has no residual before it.
-            Stage::AttentionNorm => norm(self.norm.fused && site.layer != Some(0)),
-            Stage::FfnNorm | Stage::FinalNorm => norm(self.norm.fused),
-            Stage::Qkv => gemm(&self.qkv),
-            Stage::Output => gemm(&self.o),
-            Stage::GateUp => gemm(&self.gate_up),
-            Stage::Down => gemm(&self.down),
-            Stage::Attention => {
-                let variant = match self.attention.splits {
-                    Splits::Walk => "splits walked",
-                    Splits::Parallel => "splits in parallel",
-                };
-                (variant, Order::Split(self.attention.split))
+            Stage::AttentionNorm if site.layer == Some(0) => {
+                NormLaunch { fused: false, ..self.norm }.note()
             }
+            Stage::AttentionNorm | Stage::FfnNorm | Stage::FinalNorm => self.norm.note(),
+            Stage::Qkv => self.qkv.note(),
+            Stage::Output => self.o.note(),
+            Stage::GateUp => self.gate_up.note(),
+            Stage::Down => self.down.note(),
+            Stage::Attention => self.attention.note(),
             Stage::Embed | Stage::Q | Stage::K | Stage::Swiglu => ("", Order::Fixed),
         }
     }

@@ -494,11 +494,10 @@ impl Scheduler {
         }
     }
 
-    /// What is held: nothing once every request is done.
+    /// What is held once every request is done: nothing.
     pub(super) fn held(&self) -> Held {
-        let blocks = 0..self.pool.len() as BlockId;
         Held {
-            blocks: blocks.map(|b| u64::from(self.pool.references(b))).sum(),
+            blocks: self.pool.missing().len() as u64,
             swap_blocks: self.swap.taken().iter().filter(|taken| **taken).count() as u64,
         }
     }

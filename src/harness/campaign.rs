@@ -9,7 +9,7 @@ use crate::strategy::{Cases, Space, cases};
 use crate::subject::{Capabilities, Subject, SubjectError};
 
 use super::shrink::{ShrinkBudget, Shrunk, failure_of, shrink};
-use super::tally::{CaseResult, Tally, case_result};
+use super::tally::{CaseResult, RelationTally, Tally, case_result};
 use super::turns::Turns;
 
 /// What to run.
@@ -112,6 +112,22 @@ impl Report {
         } else {
             Verdict::Held
         }
+    }
+
+    /// Why nothing can be said although nothing is broken; empty unless the verdict is undecided.
+    pub fn undecided(&self) -> Vec<String> {
+        if self.verdict() != Verdict::Undecided {
+            return Vec::new();
+        }
+        let relations = self.tally.relations.iter();
+        if self.judged_nothing() {
+            let why = |r: &RelationTally| Some(format!("{}: {}", r.relation.id, r.not_applicable?));
+            return relations.filter_map(why).collect();
+        }
+        let missed = relations.flat_map(|r| r.missed.iter().map(|m| (r.relation.id, m)));
+        let missed = missed.map(|(id, minimum)| format!("{id}: {minimum}"));
+        let undeclared = self.tally.exercised.undeclared().into_iter();
+        missed.chain(undeclared.map(|what| format!("not in the lifecycle table: {what}"))).collect()
     }
 
     /// Whether the subject can be judged by none of the relations.

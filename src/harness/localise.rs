@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::case::Case;
 use crate::record::{Draw, Run};
-use crate::relation::localise::{Side, between};
-use crate::relation::{Divergence, Localisation, Observable, Relation, executions, resolve};
+use crate::relation::localise::{Execution, Side, between};
+use crate::relation::{Divergence, Localisation, Observable, Standard, executions, resolve};
 use crate::schedule::{Intent, Schedule};
 use crate::subject::{Subject, guard};
 use crate::workload::{Prompt, Request, SampleId};
@@ -19,7 +19,7 @@ use super::ledger::intent_text;
 /// An explanation of a failure. Both parts are read off executions; neither changes the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// Where the run parts from its canonical execution.
+    /// Where the run parts from what the relation compares it with.
     pub localisation: Option<Localisation>,
     /// What can be said where there is none.
     pub note: Option<String>,
@@ -61,14 +61,13 @@ pub struct NeededEvent {
 /// Explains the failure that a campaign reports.
 pub fn of_failure(subject: &dyn Subject, failure: &Failure) -> Explanation {
     let minimal = failure.shrunk.as_ref().is_some_and(|s| s.minimal);
-    explain(subject, failure.relation, failure.case(), failure.reported(), minimal)
+    explain(subject, failure.case(), failure.reported(), minimal)
 }
 
-/// Explains how `case` breaks a relation, by carrying out the case and its canonical execution again. `minimal`: whether the
+/// Explains how `case` breaks a relation, by carrying out the case and what it is compared with again. `minimal`: whether the
 /// case is known to be.
 pub fn explain(
     subject: &dyn Subject,
-    relation: &Relation,
     case: &Case,
     divergence: &Divergence,
     minimal: bool,
@@ -93,18 +92,25 @@ pub fn explain(
         | Observable::Draws => (None, None),
         // It names the operator itself; a canonical execution has the same fault.
         Observable::Fidelity => (None, None),
-        Observable::Trajectory => (repetition(subject, &resolved, run.as_ref()), None),
         observable => {
-            let localisation = divergence.place.id.and_then(|id| canonical(subject, &resolved, id));
+            // A trajectory is nobody's: then whoever differs.
+            let ids = match divergence.place.id {
+                Some(id) => vec![id],
+                None => run.iter().flat_map(|run| run.outputs.keys().copied()).collect(),
+            };
+            let standard = &divergence.standard;
+            let parts = |id: &SampleId| parting(subject, &resolved, standard, *id);
+            let localisation = ids.iter().find_map(parts);
+            let name = standard.name();
             let note = localisation.is_none().then(|| match observable {
-                Observable::Logprobs => {
-                    "logits, K and V are the canonical ones, so the log-probability itself differs"
-                        .to_owned()
-                }
+                Observable::Logprobs => format!(
+                    "logits, K and V equal those of {name}, so the log-probability itself differs"
+                ),
+                Observable::Trajectory => format!(
+                    "{name}, the run has the same outputs: what differs is the engine's state"
+                ),
                 _ => format!(
-                    "the run equals its canonical execution in every digest: look at what else {} compares it with, \
-                     which leaves no layer digests to name an operator by",
-                    relation.id
+                    "{name}, the run has the same digests: it differs in what is made of them"
                 ),
             });
             (localisation, note)
@@ -113,20 +119,32 @@ pub fn explain(
     Explanation { localisation, note, needs }
 }
 
-/// Where the run parts from the canonical execution of a sample.
-fn canonical(subject: &dyn Subject, case: &Case, id: SampleId) -> Option<Localisation> {
-    let alone =
-        Case { workload: case.workload.alone(id), schedule: Schedule::default(), ..case.clone() };
-    let judged = Side { name: "the run", subject, case };
-    let standard = Side { name: "canonical", subject, case: &alone };
-    between(&judged, &standard, id).ok().flatten()
-}
-
-/// Where the run parts from its own repetition.
-fn repetition(subject: &dyn Subject, case: &Case, run: Option<&Run>) -> Option<Localisation> {
-    let judged = Side { name: "the run", subject, case };
-    let standard = Side { name: "repeated", ..judged };
-    run?.outputs.keys().find_map(|id| between(&judged, &standard, *id).ok().flatten())
+/// Where the run parts from what it was compared with, in the output of a sample.
+fn parting(
+    subject: &dyn Subject,
+    case: &Case,
+    standard: &Standard,
+    id: SampleId,
+) -> Option<Localisation> {
+    let judged = match standard {
+        Standard::Other(other) => other.judged.as_ref().unwrap_or(case),
+        _ => case,
+    };
+    let name = standard.name();
+    let judged = Side { name: "the run", subject, execution: Execution::Case(judged), id };
+    let alone = case.workload.alone(id);
+    let canonical = Case { workload: alone, schedule: Schedule::default(), ..case.clone() };
+    let expected = match standard {
+        Standard::Canonical => Side { execution: Execution::Case(&canonical), ..judged },
+        Standard::Plain => {
+            let request = canonical.workload.requests.first()?;
+            Side { execution: Execution::Plain(request, case.seed), ..judged }
+        }
+        Standard::Repeated => judged,
+        Standard::Sibling(other) => Side { id: *other, ..judged },
+        Standard::Other(other) => Side { execution: Execution::Case(&other.case), ..judged },
+    };
+    between(&judged, &Side { name: &name, ..expected }).ok().flatten()
 }
 
 fn needs(case: &Case, id: Option<SampleId>, run: Option<&Run>, minimal: bool) -> Needs {

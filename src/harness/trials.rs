@@ -268,8 +268,7 @@ fn replay(subject: &dyn Subject, file: &CaseFile, path: &Path) -> Result<(), Fai
         ))),
         Ok(Outcome::Broken(relation, divergence)) => {
             let case = file.case();
-            let explanation =
-                localise::explain(subject, relation, &case, &divergence, file.minimal);
+            let explanation = localise::explain(subject, &case, &divergence, file.minimal);
             Err(Failed::from(format!(
                 "reproduce: {}\n{}: relation {} is broken: {divergence}\n{explanation}\n{}",
                 replay_command(path),

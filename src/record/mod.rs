@@ -187,7 +187,7 @@ pub struct StepShape {
 /// What an engine still holds when every request has left it: of a sound one nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// References to blocks of the pool; what is merely cached has none.
+    /// Blocks of the pool that can't be handed out, or could be handed out twice; those that are merely cached can.
     pub blocks: u64,
     /// Blocks of host memory.
     pub swap_blocks: u64,

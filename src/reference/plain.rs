@@ -7,6 +7,7 @@
 
 mod generate;
 mod logprobs;
+mod watch;
 
 use std::sync::Arc;
 
@@ -19,9 +20,10 @@ use crate::device::{
     NormLaunch, QkNorm, RowTile, Sequence, Splits,
 };
 use crate::record::KvDigest;
-use crate::weights::{Layer, Matrix16, Model};
+use crate::weights::{Layer, Matrix16, Model, ModelConfig};
 
 pub use generate::{Generated, Score};
+pub use watch::Watched;
 
 /// A model on a device, for one request at a time.
 pub struct Plain<D: Device> {
@@ -61,6 +63,42 @@ pub struct Logits {
     pub values: Vec<f32>,
     /// Their digest (docs/contract.md section 13).
     pub digest: u64,
+}
+
+/// Launches of a position: one row, its splits walked in the contract's order.
+struct Launches {
+    norm: NormLaunch,
+    qkv: GemmLaunch,
+    o: GemmLaunch,
+    gate_up: GemmLaunch,
+    down: GemmLaunch,
+    head: GemmLaunch,
+    attention: AttentionLaunch,
+}
+
+impl Launches {
+    fn new(config: &ModelConfig) -> Launches {
+        let (hidden, ffn) = (config.hidden, config.ffn);
+        let heads = heads(config);
+        let gemm = |n: usize, k: usize| GemmLaunch {
+            rows: RowTile::Skinny,
+            splits: Splits::Walk,
+            cuts: Arc::from(config.constants.cuts(k, config.constants.splits(n, k))),
+        };
+        Launches {
+            norm: NormLaunch { lanes: norm_lanes(hidden), fused: false },
+            qkv: gemm(heads.qkv_columns(), hidden),
+            o: gemm(hidden, heads.q * heads.dim),
+            gate_up: gemm(2 * ffn, hidden),
+            down: gemm(hidden, ffn),
+            head: gemm(config.vocab, hidden),
+            attention: AttentionLaunch { splits: Splits::Walk, split: config.constants.split },
+        }
+    }
+}
+
+fn heads(config: &ModelConfig) -> Heads {
+    Heads { q: config.heads, kv: config.kv_heads, dim: config.head_dim }
 }
 
 impl<D: Device> Plain<D> {
@@ -114,17 +152,11 @@ impl<D: Device> Plain<D> {
         let model = Arc::clone(&self.model);
         let config = &model.config;
         let (hidden, ffn, eps) = (config.hidden, config.ffn, config.norm_eps);
-        let heads = Heads { q: config.heads, kv: config.kv_heads, dim: config.head_dim };
+        let heads = heads(config);
+        let launch = Launches::new(config);
         let sequence = Sequence { blocks: vec![0], start: text.len, len: 1 };
         let layout = Layout { block_size: text.capacity, sequences: vec![sequence] };
-        let norm = NormLaunch { lanes: norm_lanes(hidden), fused: false };
-        let split = config.constants.split;
-        let attention = AttentionLaunch { splits: Splits::Walk, split };
-        let gemm = |n: usize, k: usize| GemmLaunch {
-            rows: RowTile::Skinny,
-            splits: Splits::Walk,
-            cuts: Arc::from(config.constants.cuts(k, config.constants.splits(n, k))),
-        };
+        let norm = launch.norm;
         let width = heads.q * heads.dim;
         let d = &mut self.device;
         let mut h = d.alloc_f32(hidden)?;
@@ -136,25 +168,23 @@ impl<D: Device> Plain<D> {
         d.embed(&self.embedding, &[token], &mut h)?;
         for (index, layer) in self.layers.iter().enumerate() {
             d.rmsnorm(norm, 1, hidden, &h, &layer.attention_norm, eps, &mut x)?;
-            let launch = gemm(heads.qkv_columns(), hidden);
-            d.gemm(&launch, 1, &x, &layer.qkv, GemmOutput::Round(&mut qkv))?;
+            d.gemm(&launch.qkv, 1, &x, &layer.qkv, GemmOutput::Round(&mut qkv))?;
             let qk_norm = match (&layer.q_norm, &layer.k_norm) {
                 (Some(q), Some(k)) => Some(QkNorm { q, k, eps }),
                 _ => None,
             };
             let kv = &mut text.kv;
             d.rope_and_store(index, heads, &layout, &qkv, qk_norm, &self.rope, &mut q, kv)?;
-            d.attention(attention, index, heads, &layout, &q, kv, &mut out)?;
-            d.gemm(&gemm(hidden, width), 1, &out, &layer.o, GemmOutput::Residual(&mut h))?;
+            d.attention(launch.attention, index, heads, &layout, &q, kv, &mut out)?;
+            d.gemm(&launch.o, 1, &out, &layer.o, GemmOutput::Residual(&mut h))?;
             d.rmsnorm(norm, 1, hidden, &h, &layer.ffn_norm, eps, &mut x)?;
-            let launch = gemm(2 * ffn, hidden);
-            d.gemm(&launch, 1, &x, &layer.gate_up, GemmOutput::Round(&mut gate_up))?;
+            d.gemm(&launch.gate_up, 1, &x, &layer.gate_up, GemmOutput::Round(&mut gate_up))?;
             d.swiglu(1, ffn, &gate_up, &mut z)?;
-            d.gemm(&gemm(hidden, ffn), 1, &z, &layer.down, GemmOutput::Residual(&mut h))?;
+            d.gemm(&launch.down, 1, &z, &layer.down, GemmOutput::Residual(&mut h))?;
         }
         d.rmsnorm(norm, 1, hidden, &h, &self.final_norm, eps, &mut x)?;
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        d.gemm(&gemm(config.vocab, hidden), 1, &x, head, GemmOutput::Store(&mut logits))?;
+        d.gemm(&launch.head, 1, &x, head, GemmOutput::Store(&mut logits))?;
         text.len += 1;
         let values = d.read_f32(&logits, config.vocab)?;
         let digest = digest::row(Simd::all()[0], &values);

@@ -1,4 +1,4 @@
-//! The comparer: a request's output against its canonical one, bit for bit, counting what it compared.
+//! The comparer: a request's output against its canonical one or another standard, bit for bit, counting what it compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::record::sites::Site;
 use crate::record::{Finish, KvBits, KvMoment, Output};
 use crate::workload::SampleId;
 
-use super::{Compared, scores};
+use super::{Compared, Standard, scores};
 
 /// What can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub struct Place {
 }
 
 /// A broken relation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Divergence {
     /// Of the observables that differ the first in the order of [`Observable`], or the tokens, if one was drawn otherwise
     /// from equal logits. Its difference at the smallest position is described here.
@@ -88,6 +88,8 @@ pub struct Divergence {
     pub detail: String,
     /// The first operator that differs, at the smallest position at which one does; `None` if a draw came before it.
     pub origin: Option<Origin>,
+    /// What the output was compared with.
+    pub standard: Standard,
 }
 
 /// The first operator that differs.
@@ -143,6 +145,7 @@ pub fn crash(detail: String) -> Divergence {
         place: Place::default(),
         detail,
         origin: None,
+        standard: Standard::Canonical,
     }
 }
 
@@ -155,50 +158,51 @@ pub struct Known {
     pub sites: bool,
     /// Tokens whose log-probabilities the whole output has.
     pub scores: usize,
-    /// Whether the schedule ended the sample: then what it did until then is a part of its canonical output.
+    /// Whether the schedule ended the sample: then what it did until then is a part of its whole output.
     pub aborted: bool,
 }
 
-/// Compares what was observed of a sample with its canonical output.
+/// Compares what was observed of a sample with a whole output of it, which is that of `standard`.
 pub fn outputs(
     id: SampleId,
     got: &Output,
-    canonical: &Output,
+    expected: &Output,
     known: Known,
+    standard: &Standard,
 ) -> Result<Compared, Box<Divergence>> {
-    let mut differences: BTreeMap<Observable, (Place, String)> = BTreeMap::new();
+    let mut found = Differences::of(standard);
     let mut compared = Compared::default();
-    let origin = compare_positions(id, got, canonical, &mut compared, &mut differences);
-    compare_kv(id, got, canonical, &mut compared, &mut differences);
-    compare_tokens(id, got, canonical, known.aborted, &mut differences);
-    scores::compare(id, got, canonical, &mut compared, &mut differences);
+    let origin = compare_positions(id, got, expected, &mut compared, &mut found);
+    compare_kv(id, got, expected, &mut compared, &mut found);
+    compare_tokens(id, got, expected, known.aborted, &mut found);
+    scores::compare(id, got, expected, &mut compared, &mut found);
     // No difference, but less seen than there was to see: the comparer was blind.
-    if differences.is_empty()
-        && let Some(detail) = blindness(got, canonical, compared, known)
+    if found.by_observable.is_empty()
+        && let Some(detail) = blindness(got, expected, compared, known)
     {
         let place = Place { id: Some(id), ..Place::default() };
-        differences.insert(Observable::Coverage, (place, detail));
+        found.note_first(Observable::Coverage, place, detail);
     }
-    conclude(got, canonical, differences, origin).map_or(Ok(compared), Err)
+    found.conclude(got, expected, origin).map_or(Ok(compared), Err)
 }
 
 /// Whether the first differing token was drawn before any position whose logits, K or V differ.
-fn differs_only_after_a_draw(got: &Output, canonical: &Output, differences: &Differences) -> bool {
-    if !differences.contains_key(&Observable::Tokens) {
+fn differs_only_after_a_draw(got: &Output, expected: &Output, found: &ByObservable) -> bool {
+    if !found.contains_key(&Observable::Tokens) {
         return false;
     }
-    let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
+    let common = got.tokens.iter().zip(&expected.tokens).take_while(|(a, b)| a == b).count();
     // The last token drawn is never computed: positions + 1 = prompt + tokens.
-    let last = canonical.positions.iter().map(|p| p.position as usize).max();
-    let prompt = (last.map_or(0, |p| p + 1) + 1).saturating_sub(canonical.tokens.len());
-    let first = |o| differences.get(&o).and_then(|(place, _): &(Place, String)| place.position);
+    let last = expected.positions.iter().map(|p| p.position as usize).max();
+    let prompt = (last.map_or(0, |p| p + 1) + 1).saturating_sub(expected.tokens.len());
+    let first = |o| found.get(&o).and_then(|(place, _): &(Place, String)| place.position);
     let computed = [first(Observable::Logits), first(Observable::Kv)];
     computed.into_iter().flatten().all(|p| p as usize >= prompt + common)
 }
 
 /// What was not compared although it should have been. The engine's ledger is one witness; the other is independent of it:
 /// in the last residency every position of the sequence was computed or attached, and read back at the end.
-fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known) -> Option<String> {
+fn blindness(got: &Output, expected: &Output, compared: Compared, known: Known) -> Option<String> {
     let kv = known.kv;
     if known.sites && compared.sites != got.rows_computed {
         return Some(format!(
@@ -206,7 +210,7 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
             compared.sites, got.rows_computed
         ));
     }
-    if let Some(why) = scores::blindness(got, canonical, known) {
+    if let Some(why) = scores::blindness(got, expected, known) {
         return Some(why);
     }
     let due = (got.rows_computed, got.kv_due);
@@ -232,7 +236,7 @@ fn blindness(got: &Output, canonical: &Output, compared: Compared, known: Known)
     let attached = attached.into_iter().filter(|_| kv).flat_map(read);
     let present = distinct(computed.chain(attached));
     // An aborted sample came to some position, but left none out before it.
-    let end = if known.aborted { present.len() } else { canonical.positions.len() };
+    let end = if known.aborted { present.len() } else { expected.positions.len() };
     let all: Vec<u32> = (0..end as u32).collect();
     if kv && present != all {
         return Some(format!(
@@ -258,60 +262,72 @@ pub(super) fn twins(
     got: &Output,
     other: &Output,
     ended: bool,
+    standard: &Standard,
 ) -> Result<Compared, Box<Divergence>> {
-    let mut differences = Differences::new();
+    let mut found = Differences::of(standard);
     let mut compared = Compared::default();
-    let origin = compare_positions(id, got, other, &mut compared, &mut differences);
-    compare_kv(id, got, other, &mut compared, &mut differences);
-    scores::compare(id, got, other, &mut compared, &mut differences);
+    let origin = compare_positions(id, got, other, &mut compared, &mut found);
+    compare_kv(id, got, other, &mut compared, &mut found);
+    scores::compare(id, got, other, &mut compared, &mut found);
     if ended {
-        compare_tokens(id, got, other, false, &mut differences);
+        compare_tokens(id, got, other, false, &mut found);
     } else {
         let common = got.tokens.len().min(other.tokens.len());
         let cut = |output: &Output| Output {
             tokens: output.tokens[..common].to_vec(),
             ..Output::default()
         };
-        compare_tokens(id, &cut(got), &cut(other), false, &mut differences);
+        compare_tokens(id, &cut(got), &cut(other), false, &mut found);
     }
-    if differences.is_empty() && ended && compared.positions == 0 {
+    if found.by_observable.is_empty() && ended && compared.positions == 0 {
         let place = Place { id: Some(id), ..Place::default() };
-        differences
-            .insert(Observable::Coverage, (place, "no position was computed by both".into()));
+        let detail = "no position was computed by both".into();
+        found.note_first(Observable::Coverage, place, detail);
     }
-    conclude(got, other, differences, origin).map_or(Ok(compared), Err)
+    found.conclude(got, other, origin).map_or(Ok(compared), Err)
 }
 
-/// What is reported of these differences, if there are any.
-fn conclude(
-    got: &Output,
-    canonical: &Output,
-    mut differences: Differences,
-    origin: Option<Origin>,
-) -> Option<Box<Divergence>> {
-    let all: BTreeSet<Observable> = differences.keys().copied().collect();
-    let strongest = *all.first()?;
-    // Where another token was drawn from equal logits, all that was computed from it is a consequence.
-    let drawn = differs_only_after_a_draw(got, canonical, &differences);
-    let (observable, origin) = if drawn { (Observable::Tokens, None) } else { (strongest, origin) };
-    let (place, detail) = differences.remove(&observable).expect("it is one of them");
-    Some(Box::new(Divergence { observable, all, place, detail, origin }))
+type ByObservable = BTreeMap<Observable, (Place, String)>;
+
+/// The differences from a standard that were found so far: of each observable the first.
+pub(super) struct Differences<'s> {
+    standard: &'s Standard,
+    /// What the standard is called.
+    pub(super) name: String,
+    by_observable: ByObservable,
 }
 
-pub(super) type Differences = BTreeMap<Observable, (Place, String)>;
+impl<'s> Differences<'s> {
+    fn of(standard: &'s Standard) -> Differences<'s> {
+        Differences { standard, name: standard.name(), by_observable: ByObservable::new() }
+    }
 
-/// Keeps the difference at the smallest position; of several there, the one computed first.
-pub(super) fn note_first(
-    differences: &mut Differences,
-    what: Observable,
-    place: Place,
-    detail: String,
-) {
-    match differences.get(&what) {
-        Some((earlier, _)) if earlier.position <= place.position => {}
-        _ => {
-            differences.insert(what, (place, detail));
+    /// Keeps the difference at the smallest position; of several there, the one computed first.
+    pub(super) fn note_first(&mut self, what: Observable, place: Place, detail: String) {
+        match self.by_observable.get(&what) {
+            Some((earlier, _)) if earlier.position <= place.position => {}
+            _ => {
+                self.by_observable.insert(what, (place, detail));
+            }
         }
+    }
+
+    /// What is reported of them, if there are any.
+    fn conclude(
+        mut self,
+        got: &Output,
+        expected: &Output,
+        origin: Option<Origin>,
+    ) -> Option<Box<Divergence>> {
+        let all: BTreeSet<Observable> = self.by_observable.keys().copied().collect();
+        let strongest = *all.first()?;
+        // Where another token was drawn from equal logits, all that was computed from it is a consequence.
+        let drawn = differs_only_after_a_draw(got, expected, &self.by_observable);
+        let (observable, origin) =
+            if drawn { (Observable::Tokens, None) } else { (strongest, origin) };
+        let (place, detail) = self.by_observable.remove(&observable).expect("it is one of them");
+        let standard = self.standard.clone();
+        Some(Box::new(Divergence { observable, all, place, detail, origin, standard }))
     }
 }
 
@@ -351,11 +367,11 @@ pub(super) fn distinct(positions: impl Iterator<Item = u32>) -> Vec<u32> {
 fn compare_positions(
     id: SampleId,
     got: &Output,
-    canonical: &Output,
+    expected: &Output,
     compared: &mut Compared,
-    differences: &mut Differences,
+    found: &mut Differences<'_>,
 ) -> Option<Origin> {
-    let expected = ByPosition::new(&canonical.positions, |p| p.position);
+    let expected = ByPosition::new(&expected.positions, |p| p.position);
     let mut origin: Option<Origin> = None;
     for bits in &got.positions {
         let Some(reference) = expected.get(bits.position) else { continue };
@@ -368,8 +384,8 @@ fn compare_positions(
         };
         if reference.logits != bits.logits {
             let detail =
-                format!("digest {:016x}, canonical {:016x}", bits.logits, reference.logits);
-            note_first(differences, Observable::Logits, place, detail);
+                format!("digest {:016x}, {} {:016x}", bits.logits, found.name, reference.logits);
+            found.note_first(Observable::Logits, place, detail);
         }
         let count = reference.sites.len();
         if count == 0 || bits.sites.len() != count {
@@ -380,11 +396,11 @@ fn compare_positions(
         if let Some(index) = (0..count).find(differs) {
             let site = Site::nth(index, count);
             let detail = format!(
-                "{site}: {:016x}, canonical {:016x}",
-                bits.sites[index], reference.sites[index]
+                "{site}: {:016x}, {} {:016x}",
+                bits.sites[index], found.name, reference.sites[index]
             );
             let place = Place { layer: site.layer, ..place };
-            note_first(differences, Observable::Sites, place, detail);
+            found.note_first(Observable::Sites, place, detail);
             if origin.is_none_or(|o| bits.position < o.position) {
                 origin = Some(Origin { position: bits.position, residency: bits.residency, site });
             }
@@ -396,11 +412,11 @@ fn compare_positions(
 fn compare_kv(
     id: SampleId,
     got: &Output,
-    canonical: &Output,
+    expected: &Output,
     compared: &mut Compared,
-    differences: &mut Differences,
+    found: &mut Differences<'_>,
 ) {
-    let expected = ByPosition::new(&canonical.kv, |kv| kv.position);
+    let expected = ByPosition::new(&expected.kv, |kv| kv.position);
     for kv in &got.kv {
         let Some(reference) = expected.get(kv.position) else { continue };
         if reference.layers.len() != kv.layers.len() {
@@ -417,51 +433,52 @@ fn compare_kv(
             };
             let which = if a.k != b.k { "K" } else { "V" };
             let detail = format!("{which} as {:?}", kv.moment).to_lowercase();
-            note_first(differences, Observable::Kv, place, detail);
+            found.note_first(Observable::Kv, place, detail);
         }
     }
 }
 
-/// Whether the text is the canonical one, or a beginning of it if the sample was aborted.
-fn is_text(got: &Output, canonical: &Output, aborted: bool) -> bool {
+/// Whether the text is the expected one, or a beginning of it if the sample was aborted.
+fn is_text(got: &Output, expected: &Output, aborted: bool) -> bool {
     // A text that goes on may have more than one that a stop string ended.
     let beginning = || {
-        let shared = got.text.len().min(canonical.text.len());
-        got.text[..shared] == canonical.text[..shared]
+        let shared = got.text.len().min(expected.text.len());
+        got.text[..shared] == expected.text[..shared]
     };
-    got.text == canonical.text || aborted && beginning()
+    got.text == expected.text || aborted && beginning()
 }
 
 fn compare_tokens(
     id: SampleId,
     got: &Output,
-    canonical: &Output,
+    expected: &Output,
     aborted: bool,
-    differences: &mut Differences,
+    found: &mut Differences<'_>,
 ) {
-    let place = |position| Place { id: Some(id), position, ..Place::default() };
-    let expected = if aborted {
-        &canonical.tokens[..got.tokens.len().min(canonical.tokens.len())]
+    let name = &found.name;
+    let place = Place { id: Some(id), ..Place::default() };
+    let due = if aborted {
+        &expected.tokens[..got.tokens.len().min(expected.tokens.len())]
     } else {
-        &canonical.tokens[..]
+        &expected.tokens[..]
     };
-    let finish = if aborted { Some(Finish::Aborted) } else { canonical.finish };
-    if got.tokens != expected {
-        let common = got.tokens.iter().zip(&canonical.tokens).take_while(|(a, b)| a == b).count();
+    let finish = if aborted { Some(Finish::Aborted) } else { expected.finish };
+    if got.tokens != due {
+        let common = got.tokens.iter().zip(&expected.tokens).take_while(|(a, b)| a == b).count();
         let token = |output: &Output| match output.tokens.get(common) {
             Some(token) => token.to_string(),
             None => "missing".to_owned(),
         };
-        let (found, due) = (token(got), token(canonical));
-        let detail = format!("generated token {common} is {found}, canonical {due}");
-        differences.insert(Observable::Tokens, (place(None), detail));
-    } else if !is_text(got, canonical, aborted) {
+        let (drawn, wanted) = (token(got), token(expected));
+        let detail = format!("generated token {common} is {drawn}, {name} {wanted}");
+        found.note_first(Observable::Tokens, place, detail);
+    } else if !is_text(got, expected, aborted) {
         let text = |output: &Output| String::from_utf8_lossy(&output.text).into_owned();
-        let detail = format!("text {:?}, canonical {:?}", text(got), text(canonical));
-        differences.insert(Observable::Tokens, (place(None), detail));
+        let detail = format!("text {:?}, {name} {:?}", text(got), text(expected));
+        found.note_first(Observable::Tokens, place, detail);
     } else if got.finish != finish {
         let detail = format!("finished as {:?}, expected {finish:?}", got.finish);
-        differences.insert(Observable::Tokens, (place(None), detail));
+        found.note_first(Observable::Tokens, place, detail);
     }
 }
 

@@ -81,7 +81,7 @@ impl<'s> Executions<'s> {
         let Some(request) = alone.requests.first() else {
             return Err(SubjectError::Failed(format!("an output of {id}, which nobody asked for")));
         };
-        let plain = self.subject.plain(request, self.case.seed)?;
+        let plain = self.subject.plain(request, self.case.seed, None)?;
         self.forwards += plain.output.rows_computed;
         Ok((&self.run, plain))
     }

@@ -19,7 +19,7 @@ use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
 
 use super::compare::Known;
-use super::{Compared, Executions, Judgement, Relation, Spread, compare};
+use super::{Compared, Executions, Judgement, Relation, Spread, Standard, compare};
 
 pub(super) use bucket::BUCKET;
 pub(super) use cancel::CANCEL;
@@ -181,7 +181,7 @@ pub(super) fn equal_to_canonical(
         };
         let due = request.map_or(0, |r| r.scores_due(expected.tokens.len()));
         let known = Known { kv, sites, scores: due, aborted: aborted.contains(&id) };
-        match compare::outputs(id, got, expected, known) {
+        match compare::outputs(id, got, expected, known, &Standard::Canonical) {
             // Equal, but a logit was not finite: NaN equals NaN in a digest, and nothing is shown by that.
             Ok(_) if expected.finish == Some(Finish::Undecided) => undecided = true,
             Ok(compared) => {

@@ -9,7 +9,7 @@ use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 
 use super::compare::Place;
-use super::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread};
+use super::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, Standard};
 
 pub(super) use process::PROCESS;
 
@@ -86,5 +86,6 @@ fn trajectory(boundary: Option<u32>, detail: String) -> Divergence {
         place: Place { position: boundary, ..Place::default() },
         detail,
         origin: None,
+        standard: Standard::Repeated,
     }
 }

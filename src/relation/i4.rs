@@ -9,7 +9,7 @@ use crate::subject::{Capabilities, SubjectError};
 use crate::workload::{Request, SampleId, Workload};
 
 use super::compare::Place;
-use super::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread};
+use super::{Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, Standard};
 
 /// Draws depend on the key, the position and the sample's own logits.
 pub(super) static I4: Relation = Relation {
@@ -224,6 +224,7 @@ fn broken(
         place: Place { id: Some(id), position, ..Place::default() },
         detail,
         origin: None,
+        standard: Standard::Canonical,
     })
 }
 

@@ -15,6 +15,7 @@ mod i3;
 mod i4;
 pub mod localise;
 mod scores;
+pub mod standard;
 pub mod x1;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use crate::subject::{Capabilities, SubjectError};
 pub use compare::{Divergence, Observable};
 pub use executions::{Executions, resolve};
 pub use localise::Localisation;
+pub use standard::Standard;
 
 /// What a relation says about one case.
 #[derive(Clone, Debug, PartialEq)]
@@ -236,11 +238,12 @@ pub fn by_id(id: &str) -> Option<&'static Relation> {
     RELATIONS.iter().copied().find(|r| r.id == id)
 }
 
-/// The relations that a name stands for: `I2` for all of I2, `I2.chunk` for one. Empty if there is none.
+/// The relations that a name stands for: `I2` for all of I2, `I2.chunk` or its path in trial names, `i2::chunk`, for one.
+/// Empty if there is none.
 pub fn named(name: &str) -> Vec<&'static Relation> {
     let is_named = |r: &&'static Relation| {
         let family = r.id.split('.').next().unwrap_or(r.id);
-        [r.id, family].iter().any(|id| id.eq_ignore_ascii_case(name))
+        [r.id, family, r.path].iter().any(|id| id.eq_ignore_ascii_case(name))
     };
     RELATIONS.iter().copied().filter(is_named).collect()
 }
@@ -263,6 +266,8 @@ mod tests {
         assert_eq!(named("i2").len(), 14);
         assert_eq!(by_id("I1").map(|r| r.path), Some("i1::cohabitants"));
         assert!(by_id("I2").is_none());
+        // A family's namesake alone.
+        assert_eq!(named("i1::cohabitants").len(), 1);
         assert!(named("I9").is_empty());
         assert!(named("").is_empty());
     }

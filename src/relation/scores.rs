@@ -1,20 +1,20 @@
-//! Log-probabilities: each one that was computed, against the canonical one of the same position.
+//! Log-probabilities: each one that was computed, against that of the standard at the same position.
 
 use crate::record::{Output, TokenScore};
 use crate::workload::SampleId;
 
 use super::Compared;
-use super::compare::{ByPosition, Differences, Known, Observable, Place, distinct, note_first};
+use super::compare::{ByPosition, Differences, Known, Observable, Place, distinct};
 
 /// Compares every log-probability and every list of alternatives.
 pub(super) fn compare(
     id: SampleId,
     got: &Output,
-    canonical: &Output,
+    expected: &Output,
     compared: &mut Compared,
-    differences: &mut Differences,
+    found: &mut Differences<'_>,
 ) {
-    let expected = ByPosition::new(&canonical.scores, |s| s.position);
+    let expected = ByPosition::new(&expected.scores, |s| s.position);
     for score in &got.scores {
         let Some(reference) = expected.get(score.position) else { continue };
         compared.scores += 1;
@@ -26,32 +26,33 @@ pub(super) fn compare(
                 position: Some(score.position),
                 layer: None,
             };
-            note_first(differences, Observable::Logprobs, place, detail(score, reference));
+            let detail = detail(score, reference, &found.name);
+            found.note_first(Observable::Logprobs, place, detail);
         }
     }
 }
 
-fn detail(got: &TokenScore, canonical: &TokenScore) -> String {
+fn detail(got: &TokenScore, expected: &TokenScore, name: &str) -> String {
     let value = |s: &TokenScore| {
         format!("token {} {:08x} ({})", s.token, s.logprob, f32::from_bits(s.logprob))
     };
-    let mut text = format!("{}, canonical {}", value(got), value(canonical));
-    let differs = (0..got.top.len().max(canonical.top.len()))
-        .find(|&i| got.top.get(i) != canonical.top.get(i));
+    let mut text = format!("{}, {name} {}", value(got), value(expected));
+    let differs =
+        (0..got.top.len().max(expected.top.len())).find(|&i| got.top.get(i) != expected.top.get(i));
     if let Some(i) = differs {
-        let (a, b) = (got.top.get(i), canonical.top.get(i));
-        text += &format!("; alternative {i} is {a:x?}, canonical {b:x?}");
+        let (a, b) = (got.top.get(i), expected.top.get(i));
+        text += &format!("; alternative {i} is {a:x?}, {name} {b:x?}");
     }
     text
 }
 
 /// Which tokens were not scored although they should have been.
-pub(super) fn blindness(got: &Output, canonical: &Output, known: Known) -> Option<String> {
+pub(super) fn blindness(got: &Output, expected: &Output, known: Known) -> Option<String> {
     let positions = |output: &Output| distinct(output.scores.iter().map(|s| s.position));
-    let (scored, due) = (positions(got), positions(canonical));
+    let (scored, due) = (positions(got), positions(expected));
     if due.len() != known.scores {
         return Some(format!(
-            "the canonical output has log-probabilities of {} of {} tokens",
+            "the whole output has log-probabilities of {} of {} tokens",
             due.len(),
             known.scores
         ));

@@ -66,7 +66,9 @@ async fn whole(mut exchange: Exchange) -> Result<Response, ApiError> {
             json(&body(&exchange, "text_completion", all.map(text_choice).collect(), usage))
         }
         Kind::Chat => {
-            json(&body(&exchange, "chat.completion", all.map(chat_choice).collect(), usage))
+            let (prompt, choices): (Vec<_>, Vec<_>) = all.map(chat_choice).unzip();
+            let whole = body(&exchange, "chat.completion", choices, usage);
+            json(&Answer { prompt_token_ids: prompt.into_iter().flatten().next(), ..whole })
         }
     })
 }
@@ -85,6 +87,7 @@ fn body<'a, C>(
         system_fingerprint: &exchange.app.fingerprint,
         choices,
         usage,
+        prompt_token_ids: None,
     }
 }
 
@@ -100,28 +103,30 @@ fn text_choice(piece: Piece) -> TextChoice {
     }
 }
 
-fn chat_choice(piece: Piece) -> ChatChoice {
-    ChatChoice {
+/// A choice, and the ids of the prompt.
+fn chat_choice(piece: Piece) -> (Option<Vec<u32>>, ChatChoice) {
+    let choice = ChatChoice {
         index: piece.index,
         message: Message { role: "assistant", content: piece.text, refusal: None },
         logprobs: piece.chat_logprobs,
         finish_reason: piece.finish_reason,
         stop_reason: piece.stop_reason,
-        prompt_token_ids: piece.prompt_token_ids,
         token_ids: piece.token_ids,
-    }
+    };
+    (piece.prompt_token_ids, choice)
 }
 
-fn chat_piece(piece: Piece) -> ChatPiece {
-    ChatPiece {
+/// A piece, and the ids of the prompt with the first one.
+fn chat_piece(piece: Piece) -> (Option<Vec<u32>>, ChatPiece) {
+    let choice = ChatPiece {
         index: piece.index,
         delta: Delta { role: piece.is_first.then_some("assistant"), content: piece.text },
         logprobs: piece.chat_logprobs,
         finish_reason: piece.finish_reason,
         stop_reason: piece.stop_reason,
-        prompt_token_ids: piece.prompt_token_ids,
         token_ids: piece.token_ids,
-    }
+    };
+    (piece.prompt_token_ids, choice)
 }
 
 /// A stream: an event a token, then the usage if it is wanted, then the mark of its end. Where something goes wrong, the
@@ -204,7 +209,9 @@ fn piece_event(exchange: &Exchange, piece: Piece) -> String {
             as_event(&body(exchange, "text_completion", vec![text_choice(piece)], None))
         }
         Kind::Chat => {
-            as_event(&body(exchange, "chat.completion.chunk", vec![chat_piece(piece)], None))
+            let (prompt_token_ids, choice) = chat_piece(piece);
+            let whole = body(exchange, "chat.completion.chunk", vec![choice], None);
+            as_event(&Answer { prompt_token_ids, ..whole })
         }
     }
 }

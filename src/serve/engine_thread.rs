@@ -278,8 +278,13 @@ impl<'m, D: Device> Worker<'m, D> {
         while sequences < self.running_max
             && let Some(request) = self.queue.pop_front()
         {
-            sequences += request.samples as usize;
-            self.live.submit(request)?;
+            let (uid, samples) = (request.uid, request.samples as usize);
+            match self.live.submit(request) {
+                Ok(()) => sequences += samples,
+                // It was checked before; were it wrong all the same, it is the only one that ends.
+                Err(EngineError::BadInput(_)) => self.abort(uid)?,
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -5,6 +5,17 @@
 //! the f32 that it is, so that two answers can be compared bit for bit. A request with a seed draws by it alone; one
 //! without, at a temperature above 0, draws by its place in the order of all requests since the start.
 //!
+//! | path | what it does |
+//! | --- | --- |
+//! | `/v1/completions` | texts or token ids, `n`, `echo`, `logprobs`, `seed`, `stop`, `stream`; of vLLM's parameters `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`, `stop_token_ids`, `cache_salt`, `return_token_ids`, `return_tokens_as_token_ids`, `add_special_tokens` |
+//! | `/v1/chat/completions` | the same for a conversation, in one fixed template (`chat`) |
+//! | `/v1/models`, `/v1/models/NAME` | the model that is served |
+//! | `/tokenize`, `/detokenize` | text to token ids and back |
+//! | `/health`, `/metrics` | whether it serves; numbers under vLLM's names |
+//!
+//! A parameter that would change the result and is not supported is refused by name, unless it asks for nothing; unknown
+//! ones are ignored. A token that is no text of its own is listed as `bytes:\x…`, one without text as `token_id:…`.
+//!
 //! Everything that a client decides has a [limit](Limits). A client that goes away ends its request. There is no state
 //! beyond requests in flight, the prefix cache and counters.
 

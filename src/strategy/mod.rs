@@ -5,6 +5,7 @@
 
 mod draw;
 pub mod forecast;
+mod heir;
 mod leap;
 mod output;
 mod pressure;
@@ -125,7 +126,7 @@ impl Strategy for Cases {
 }
 
 /// Features of the first cases of a campaign.
-const DIRECTED: [&[Feature]; 9] = {
+const DIRECTED: [&[Feature]; 10] = {
     use Feature::*;
     [
         &[Cut, Preempt, Shared, Arrive, Hit, Rank, Samples, Place],
@@ -137,6 +138,7 @@ const DIRECTED: [&[Feature]; 9] = {
         &[Samples, Abort, Sampled, Cut, Poison],
         &[Swap, Abort, Cut, Sampled],
         &[Samples, Swap, Abort, Sampled, Poison],
+        &[Samples, Budget],
     ]
 };
 
@@ -154,7 +156,9 @@ fn draw_case(draw: &mut Draw<'_>, space: &Space, directed: Option<usize>) -> Cas
     let mut planned = workload::requests(draw, space, &swarm, &world, count, directed.is_some());
     let stormy = storm::lay(draw, space, &swarm, &mut world, &mut planned);
     let is_stormy = stormy.is_some();
-    let pressed = stormy.or_else(|| pressure::lay(draw, space, &swarm, &mut world, &mut planned));
+    let pressed = stormy
+        .or_else(|| heir::lay(draw, space, &swarm, &mut world, &mut planned))
+        .or_else(|| pressure::lay(draw, space, &swarm, &mut world, &mut planned));
     let mut workload = Workload { requests: planned.iter().map(|p| p.request.clone()).collect() };
     if pressed.is_none() {
         workload::size_pool(draw, &swarm, &mut world, &workload);

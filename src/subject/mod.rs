@@ -129,7 +129,7 @@ impl std::error::Error for SubjectError {}
 /// What a plain engine makes of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlainRun {
-    /// Its output, as an engine reports it, without layer digests.
+    /// Its output, as an engine reports it; with layer digests and values only where they were asked for.
     pub output: Output,
     /// Greedy draws in which several tokens had the largest logit.
     pub ties: u64,
@@ -164,8 +164,16 @@ pub trait Subject: Sync {
     ) -> Result<Run, SubjectError>;
     /// What a plain engine of the same model makes of the first sample of a request alone: no scheduler, no blocks, no
     /// batch, code of its own around the operators. Called only if [`Capabilities::plain`] says so.
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        let _ = (request, seed);
+    ///
+    /// `capture` asks for layer digests, and for values as in [`Subject::execute`]. They serve reports alone: one that has none
+    /// leaves them out.
+    fn plain(
+        &self,
+        request: &Request,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<PlainRun, SubjectError> {
+        let _ = (request, seed, capture);
         Err(SubjectError::Unavailable("no plain engine".into()))
     }
     /// The weights, on the host, as they are after their rounding to 16 bits. Called only if [`Capabilities::exact`] says

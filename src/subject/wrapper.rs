@@ -79,8 +79,13 @@ impl<W: Wrapper> Subject for W {
     ) -> Result<Run, SubjectError> {
         Wrapper::execute(self, world, workload, schedule, seed, capture)
     }
-    fn plain(&self, request: &Request, seed: u64) -> Result<PlainRun, SubjectError> {
-        self.inner().plain(request, seed)
+    fn plain(
+        &self,
+        request: &Request,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<PlainRun, SubjectError> {
+        self.inner().plain(request, seed, capture)
     }
     fn weights(&self) -> Result<Arc<Model>, SubjectError> {
         Wrapper::weights(self)

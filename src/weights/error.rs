@@ -4,9 +4,16 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use super::Preset;
+
 /// A model file is missing, damaged, or not something that this crate runs.
 #[derive(Debug)]
 pub enum WeightsError {
+    /// Nothing has that name.
+    Missing {
+        /// The name, as it was asked for.
+        name: String,
+    },
     /// The operating system refused.
     Io {
         /// File.
@@ -49,6 +56,14 @@ pub enum WeightsError {
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            WeightsError::Missing { name } => {
+                let presets = Preset::ALL.map(Preset::name).join(", ");
+                write!(
+                    f,
+                    "no model {}: neither a preset ({presets}) nor a file or folder",
+                    quoted(name)
+                )
+            }
             WeightsError::Io { file, source } => write!(f, "{file}: {source}"),
             WeightsError::Format { file, what } => write!(f, "{file}: damaged: {what}"),
             WeightsError::Unsupported { file, what } => write!(f, "{file}: unsupported: {what}"),

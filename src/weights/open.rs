@@ -18,6 +18,7 @@ pub fn source(name: &str, dtype: Option<Dtype>) -> Result<Source<'static>, Weigh
             let dtype = dtype.unwrap_or(PRESET_DTYPE);
             Ok(Source::Synthetic(Synthetic { preset, dtype, seed: WEIGHT_SEED }))
         }
+        None if !Path::new(name).exists() => Err(WeightsError::Missing { name: name.into() }),
         None => Ok(Source::Loaded(Box::new(Model::load(Path::new(name), dtype)?))),
     }
 }

@@ -20,8 +20,7 @@ fn ability(run: &Run, words: &str) -> Option<bool> {
 
 /// Tokens may be equal where logprobs are not; a server that rounds hides that, and the
 /// certificate says to how many digits. Without logprobs it is blind, not clean.
-#[test]
-fn a4_16_the_resolution_is_stated() {
+pub(crate) fn a4_16_the_resolution_is_stated() {
     let tiny = Faults::disturbed(When::InFlight(2), How::Drift(1e-6));
     let fine = run(tiny.clone(), &[Arm::ConcurrentWarm]);
     fine.expect(Verdict::Broken);
@@ -37,8 +36,7 @@ fn a4_16_the_resolution_is_stated() {
 
 /// Alternatives are compared as maps over what both sides have: cut, without the sampled token,
 /// doubled, in any order, with values that are no numbers.
-#[test]
-fn a4_17_only_alternatives_that_both_sides_have_are_compared() {
+pub(crate) fn a4_17_only_alternatives_that_both_sides_have_are_compared() {
     for alternatives in [
         Alternatives::AsAsked,
         Alternatives::Cut(1),
@@ -60,8 +58,7 @@ fn a4_17_only_alternatives_that_both_sides_have_are_compared() {
 
 /// Logprobs after the temperature are told from raw ones; where a server mixes both, they are not
 /// compared.
-#[test]
-fn a4_18_raw_and_processed_logprobs_are_told_apart() {
+pub(crate) fn a4_18_raw_and_processed_logprobs_are_told_apart() {
     for logprobs in [Logprobs::Raw, Logprobs::Processed] {
         let arms = [Arm::ConcurrentWarm, Arm::Seed, Arm::Score];
         let clean = run(Faults { logprobs, ..Faults::default() }, &arms);
@@ -77,8 +74,7 @@ fn a4_18_raw_and_processed_logprobs_are_told_apart() {
 }
 
 /// A drawn token need not be the best: it is found by its id, wherever it stands.
-#[test]
-fn a4_19_the_sampled_token_is_found_by_id() {
+pub(crate) fn a4_19_the_sampled_token_is_found_by_id() {
     for alternatives in [Alternatives::AsAsked, Alternatives::Shuffled, Alternatives::SampledTwice]
     {
         let clean = run(Faults { alternatives, ..Faults::default() }, &[Arm::Seed]);
@@ -91,8 +87,7 @@ fn a4_19_the_sampled_token_is_found_by_id() {
 
 /// Two tokens of one text are two tokens: seen by ids. Without ids the certificate says that text
 /// alone was compared.
-#[test]
-fn a4_20_the_text_of_a_token_is_not_the_token() {
+pub(crate) fn a4_20_the_text_of_a_token_is_not_the_token() {
     let twins = Faults::disturbed(When::InFlight(2), How::Twin);
     let seen = run(twins.clone(), &[Arm::ConcurrentWarm]);
     seen.expect(Verdict::Broken);
@@ -107,8 +102,7 @@ fn a4_20_the_text_of_a_token_is_not_the_token() {
 
 /// Events are joined before anything is compared. A stream that loses its end breaks the stream
 /// arm, one without logprobs can't be held, and neither is a fault of crowds.
-#[test]
-fn a4_21_streams_are_joined_and_are_an_arm_of_their_own() {
+pub(crate) fn a4_21_streams_are_joined_and_are_an_arm_of_their_own() {
     let arms = [Arm::ConcurrentWarm, Arm::Stream];
     for stream in [Stream::Whole, Stream::Merged] {
         let clean = run(Faults { stream, ..Faults::default() }, &arms);
@@ -131,8 +125,7 @@ fn a4_21_streams_are_joined_and_are_an_arm_of_their_own() {
 }
 
 /// A shorter answer is a difference, and so is another finish reason.
-#[test]
-fn a4_22_finish_reason_and_length_are_compared() {
+pub(crate) fn a4_22_finish_reason_and_length_are_compared() {
     for how in [How::Shorter, How::FinishReason] {
         let faulty = run(Faults::disturbed(When::InFlight(2), how), &[Arm::ConcurrentWarm]);
         faulty.expect(Verdict::Broken).expect_arm(Arm::ConcurrentWarm, Verdict::Broken);
@@ -142,8 +135,7 @@ fn a4_22_finish_reason_and_length_are_compared() {
 
 /// Text that comes from tokens may give other tokens: without ids in prompts, what was generated
 /// is not scored as a prompt unless it comes back as the same tokens.
-#[test]
-fn a4_23_text_that_does_not_come_back_is_not_scored() {
+pub(crate) fn a4_23_text_that_does_not_come_back_is_not_scored() {
     let clean = run(Faults::default(), &[Arm::Score]);
     clean.expect_arm(Arm::Score, Verdict::Held);
     assert!(clean.arm(Arm::Score).values > 0);
@@ -157,8 +149,7 @@ fn a4_23_text_that_does_not_come_back_is_not_scored() {
 
 /// A token in front of text, and a template that moves: answers to prompts of other lengths are
 /// no answers to the same prompt.
-#[test]
-fn a4_24_prompts_of_other_token_counts_are_not_compared() {
+pub(crate) fn a4_24_prompts_of_other_token_counts_are_not_compared() {
     let begun = Faults { begins_text: true, ..Faults::default() };
     run(begun.clone(), &[Arm::ConcurrentWarm, Arm::Score]).expect_not(Verdict::Broken);
     run(Faults { ids: Ids::Nowhere, ..begun }, &[Arm::ConcurrentWarm, Arm::Score])
@@ -173,8 +164,7 @@ fn a4_24_prompts_of_other_token_counts_are_not_compared() {
 
 /// Every parameter that changes an answer is sent; a server that refuses the later ones is asked
 /// without them, and one that takes 0 as not set is not repeatable.
-#[test]
-fn a4_25_no_default_of_the_server_decides() {
+pub(crate) fn a4_25_no_default_of_the_server_decides() {
     let clean = run(Faults::default(), &[Arm::ConcurrentWarm]);
     clean.expect(Verdict::Held);
     for asked in clean.server.completions() {
@@ -199,8 +189,7 @@ fn a4_25_no_default_of_the_server_decides() {
 }
 
 /// A seed is tried before it is trusted: two seeds must give two answers, and one seed one.
-#[test]
-fn a4_26_a_seed_must_do_something() {
+pub(crate) fn a4_26_a_seed_must_do_something() {
     for seeds in [Seeds::Ignored, Seeds::OfProcess] {
         let faulty = run(Faults { seeds, ..Faults::default() }, &[Arm::Seed]);
         faulty.expect_arm(Arm::Seed, Verdict::Undecided);

@@ -11,8 +11,7 @@ const DRIFT: How = How::Drift(1e-3);
 
 /// The first requests after a start are a warm-up, and no fault of crowds; repeats that fall into
 /// A,B,B,B and A,A,B,B are told apart.
-#[test]
-fn a4_08_a_first_request_is_no_fault_of_crowds() {
+pub(crate) fn a4_08_a_first_request_is_no_fault_of_crowds() {
     for when in [When::FirstRequests(1), When::FirstOfPrompt] {
         let faulty = run(Faults::disturbed(when, DRIFT), &CROWDS);
         for arm in CROWDS {
@@ -34,8 +33,7 @@ fn a4_08_a_first_request_is_no_fault_of_crowds() {
 
 /// Priming is the identical traffic: each request that is judged in the warm arm was sent before,
 /// body for body.
-#[test]
-fn a4_09_priming_is_the_identical_traffic() {
+pub(crate) fn a4_09_priming_is_the_identical_traffic() {
     let faulty = run(Faults::disturbed(When::FirstOfPrompt, DRIFT), &[Arm::ConcurrentWarm]);
     faulty.expect_arm(Arm::ConcurrentWarm, Verdict::Held);
     let clean = run(Faults::default(), &[Arm::ConcurrentWarm]);
@@ -48,8 +46,7 @@ fn a4_09_priming_is_the_identical_traffic() {
 }
 
 /// A fault of cached prompts shows in the prefix arm, and in no arm of crowds.
-#[test]
-fn a4_10_cold_and_warm_are_apart_from_alone_and_concurrent() {
+pub(crate) fn a4_10_cold_and_warm_are_apart_from_alone_and_concurrent() {
     let arms = [Arm::ConcurrentCold, Arm::ConcurrentWarm, Arm::Prefix];
     let faulty = run(Faults::disturbed(When::Warm, DRIFT), &arms);
     faulty.expect(Verdict::Broken).expect_arm(Arm::Prefix, Verdict::Broken);
@@ -66,8 +63,7 @@ fn a4_10_cold_and_warm_are_apart_from_alone_and_concurrent() {
 
 /// A hit that no counter proves is unknown, not a miss: nothing is scored on it. Counters that
 /// are rounded, or that count once a sample, take nothing away.
-#[test]
-fn a4_11_a_hit_must_be_proven() {
+pub(crate) fn a4_11_a_hit_must_be_proven() {
     let warm = Faults::disturbed(When::Warm, DRIFT);
     for usage in [Usage::None, Usage::WithoutCached, Usage::CachedRounded(2096)] {
         let unproven = run(Faults { usage, ..warm.clone() }, &[Arm::Prefix]);
@@ -85,8 +81,7 @@ fn a4_11_a_hit_must_be_proven() {
 }
 
 /// Nothing relies on a route that empties the cache: one that refuses or hangs changes nothing.
-#[test]
-fn a4_12_no_flush_is_relied_on() {
+pub(crate) fn a4_12_no_flush_is_relied_on() {
     for flush in [Flush::Works, Flush::Refused, Flush::Hangs] {
         let seen = run(Faults { flush, ..Faults::default() }, &[Arm::ConcurrentCold, Arm::Prefix]);
         seen.expect(Verdict::Held).expect_arm(Arm::Prefix, Verdict::Held);
@@ -100,8 +95,7 @@ fn a4_12_no_flush_is_relied_on() {
 }
 
 /// A server that changes in the middle of the run is said to, and is not called a fault of crowds.
-#[test]
-fn a4_13_a_server_that_drifts_over_its_life_is_seen() {
+pub(crate) fn a4_13_a_server_that_drifts_over_its_life_is_seen() {
     let arms = [Arm::ConcurrentWarm, Arm::Time];
     let clean = run(Faults::default(), &arms);
     clean.expect(Verdict::Held).expect_arm(Arm::Time, Verdict::Held);
@@ -119,8 +113,7 @@ fn a4_13_a_server_that_drifts_over_its_life_is_seen() {
 
 /// Requests of others are seen while ours rest; the verdict is one under unknown load, and they
 /// are no witness of ours.
-#[test]
-fn a4_14_strangers_are_seen_and_witness_nothing() {
+pub(crate) fn a4_14_strangers_are_seen_and_witness_nothing() {
     let strange = run(Faults { strangers: 3, ..Faults::default() }, &CROWDS);
     assert_eq!(strange.certificate.witness.load_when_idle, Some(3));
     strange.expect_said(&["requests of others"]).expect_not(Verdict::Broken);
@@ -134,8 +127,7 @@ fn a4_14_strangers_are_seen_and_witness_nothing() {
 
 /// What is set beside the client does nothing to a server: the certificate holds what was sent
 /// over the wire, and says that the server's own settings are not seen.
-#[test]
-fn a4_15_settings_of_the_server_are_not_claimed() {
+pub(crate) fn a4_15_settings_of_the_server_are_not_claimed() {
     let faulty = run(Faults::disturbed(When::InFlight(2), DRIFT), &CROWDS);
     let clean = run(Faults::default(), &CROWDS);
     for seen in [faulty, clean] {

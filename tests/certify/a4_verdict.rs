@@ -16,8 +16,7 @@ fn drifting() -> Faults {
 
 /// Small values on all logits are drift; a context that becomes another's is a state fault. The
 /// first difference comes with its position, both logprobs and the margin.
-#[test]
-fn a4_27_drift_is_told_from_a_state_fault() {
+pub(crate) fn a4_27_drift_is_told_from_a_state_fault() {
     for (how, nature) in
         [(How::Drift(1e-5), Nature::Drift), (How::Foreign, Nature::LikelyStateFault)]
     {
@@ -32,8 +31,7 @@ fn a4_27_drift_is_told_from_a_state_fault() {
 
 /// A control that can't fail proves nothing: with one, nothing is held; with one that fails, and
 /// with the control that the certifier brings, what is clean is held.
-#[test]
-fn a4_28_the_positive_control_must_be_seen() {
+pub(crate) fn a4_28_the_positive_control_must_be_seen() {
     let clean = Server::start(Faults::default());
     let options = small(&CROWDS);
     for (faults, passed) in [(Faults::default(), false), (drifting(), true)] {
@@ -53,8 +51,7 @@ fn a4_28_the_positive_control_must_be_seen() {
 
 /// Where one request at a time is not repeatable, nothing is said of crowds; the same goes for two
 /// replicas behind one address.
-#[test]
-fn a4_29_the_negative_control_must_be_clean() {
+pub(crate) fn a4_29_the_negative_control_must_be_clean() {
     let chance = Faults::disturbed(When::EachRequest, DRIFT);
     let turns = Faults { front: Front::ReplicasByTurns, ..Faults::default() };
     let dealt = Faults { front: Front::ReplicasByConnection, ..Faults::default() };
@@ -72,8 +69,7 @@ fn a4_29_the_negative_control_must_be_clean() {
 
 /// A fault of some requests is n of m with an interval; a fault of one life in three is seen in
 /// that life, and the others say how small a rate they would have seen.
-#[test]
-fn a4_30_an_intermittent_fault_has_counts_and_an_interval() {
+pub(crate) fn a4_30_an_intermittent_fault_has_counts_and_an_interval() {
     let fault = |life: u64, rate: f64| Faults {
         life,
         disturbances: vec![Disturbance { when: When::InFlight(2), how: DRIFT, rate }],
@@ -99,8 +95,7 @@ fn a4_30_an_intermittent_fault_has_counts_and_an_interval() {
 }
 
 /// Many differences of one prompt are one finding.
-#[test]
-fn a4_31_differences_are_grouped_by_prompt() {
+pub(crate) fn a4_31_differences_are_grouped_by_prompt() {
     let one = run(Faults::disturbed(When::OneLengthInFlight, DRIFT), &CROWDS);
     one.expect(Verdict::Broken);
     for arm in CROWDS {
@@ -116,8 +111,7 @@ fn a4_31_differences_are_grouped_by_prompt() {
 }
 
 /// The scope line holds what was asked, of whom, and what was left out and why.
-#[test]
-fn a4_32_the_scope_line_says_what_was_asked() {
+pub(crate) fn a4_32_the_scope_line_says_what_was_asked() {
     let clean = run(Faults::default(), &[Arm::ConcurrentWarm]);
     let certificate = &clean.certificate;
     assert!(certificate.scope.contains("fake"), "{}", certificate.scope);
@@ -134,8 +128,7 @@ fn a4_32_the_scope_line_says_what_was_asked() {
 }
 
 /// What is inside a server can't be seen from outside: no cause is named.
-#[test]
-fn a4_33_no_cause_is_named() {
+pub(crate) fn a4_33_no_cause_is_named() {
     for how in [DRIFT, How::Foreign, How::Shorter] {
         let faulty = run(Faults::disturbed(When::InFlight(2), how), &CROWDS);
         faulty.expect(Verdict::Broken);
@@ -147,8 +140,7 @@ fn a4_33_no_cause_is_named() {
 
 /// A refusal for load voids its case, and nothing is sent again; a storm of them ends the run
 /// soon. Budgets hold.
-#[test]
-fn a4_34_refusals_void_cases_and_budgets_hold() {
+pub(crate) fn a4_34_refusals_void_cases_and_budgets_hold() {
     for refusals in [Refusals::Every(7), Refusals::Above(6), Refusals::After(30)] {
         let stormy = Server::start(Faults { refusals, ..Faults::default() });
         let certificate = attempt(&stormy, &small(&CROWDS)).expect("a certificate");

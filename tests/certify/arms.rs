@@ -8,8 +8,7 @@ use crate::server::{Echo, Faults, How, When};
 const DRIFT: How = How::Drift(1e-3);
 
 /// One server of each kind, every arm asked.
-#[test]
-fn a_fault_shows_in_its_own_arm() {
+pub(crate) fn a_fault_shows_in_its_own_arm() {
     let of = |when: When| Faults::disturbed(when, DRIFT);
     let table: [(Faults, &[Arm]); 4] = [
         (of(When::Streamed), &[Arm::Stream]),
@@ -34,8 +33,7 @@ fn a_fault_shows_in_its_own_arm() {
 }
 
 /// Who came first matters: seen where one order of arrival meets the other.
-#[test]
-fn the_order_of_arrival_shows_in_the_order_arm() {
+pub(crate) fn the_order_of_arrival_shows_in_the_order_arm() {
     let faulty = run(Faults::disturbed(When::OddPlace, DRIFT), &[Arm::Order]);
     faulty.expect(Verdict::Broken).expect_arm(Arm::Order, Verdict::Broken);
     run(Faults::default(), &[Arm::Order]).expect_arm(Arm::Order, Verdict::Held);

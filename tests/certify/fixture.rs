@@ -38,8 +38,7 @@ fn crowd(server: &Server, count: u32) -> Vec<Value> {
 }
 
 /// A server with no fault: a crowd gets the bits that each of it gets alone, and did meet.
-#[test]
-fn without_a_fault_a_crowd_gets_the_answers_of_each_alone() {
+pub(crate) fn without_a_fault_a_crowd_gets_the_answers_of_each_alone() {
     let server = Server::start(Faults::default());
     let together = crowd(&server, 12);
     assert!(server.running_max() > 1, "the crowd met");
@@ -51,8 +50,7 @@ fn without_a_fault_a_crowd_gets_the_answers_of_each_alone() {
 }
 
 /// Each fault that needs company shows in a crowd, and in no request alone.
-#[test]
-fn a_fault_of_crowds_shows_in_crowds_alone() {
+pub(crate) fn a_fault_of_crowds_shows_in_crowds_alone() {
     for how in [How::Drift(1e-4), How::Foreign, How::Twin, How::Shorter, How::FinishReason] {
         let server = Server::start(Faults::disturbed(When::InFlight(2), how));
         let alone: Vec<Value> =
@@ -69,8 +67,7 @@ fn a_fault_of_crowds_shows_in_crowds_alone() {
 }
 
 /// The joined events of a stream are the plain answer.
-#[test]
-fn a_stream_gives_the_plain_answer() {
+pub(crate) fn a_stream_gives_the_plain_answer() {
     let server = Server::start(Faults::default());
     let mut body = request(&[5, 6, 7, 200, 201]);
     let plain = ask(&server, &body);
@@ -94,8 +91,7 @@ fn a_stream_gives_the_plain_answer() {
 }
 
 /// Prompt scores are the decimals of the same tokens when they were generated.
-#[test]
-fn a_prompt_is_scored_as_it_was_generated() {
+pub(crate) fn a_prompt_is_scored_as_it_was_generated() {
     let server = Server::start(Faults::default());
     let prompt = [9, 8, 7, 6];
     let generated = ask(&server, &request(&prompt));
@@ -112,8 +108,7 @@ fn a_prompt_is_scored_as_it_was_generated() {
 }
 
 /// A prompt sent again comes from the cache in whole blocks; under another salt it does not.
-#[test]
-fn the_cache_of_prefixes_counts_blocks() {
+pub(crate) fn the_cache_of_prefixes_counts_blocks() {
     let server = Server::start(Faults::default());
     let prompt: Vec<u32> = (0..40).collect();
     let cached = |body: &Value| {
@@ -127,8 +122,7 @@ fn the_cache_of_prefixes_counts_blocks() {
 }
 
 /// A gateway that caches gives the stored answer; one with fresh ids leaves out the usage.
-#[test]
-fn gateways_give_stored_answers() {
+pub(crate) fn gateways_give_stored_answers() {
     let mut faults = Faults { front: Front::Cache, ..Faults::default() };
     let server = Server::start(faults.clone());
     let body = request(&[1, 2, 3]);
@@ -142,8 +136,7 @@ fn gateways_give_stored_answers() {
 }
 
 /// Values that JSON does not have are sent as some servers send them.
-#[test]
-fn odd_values_of_alternatives_go_over_the_wire() {
+pub(crate) fn odd_values_of_alternatives_go_over_the_wire() {
     let server =
         Server::start(Faults { alternatives: Alternatives::OddValues, ..Faults::default() });
     let answers: String =
@@ -154,8 +147,7 @@ fn odd_values_of_alternatives_go_over_the_wire() {
 }
 
 /// A hostile server is hostile from the request on from which it is meant to be.
-#[test]
-fn a_server_turns_hostile_when_it_is_told_to() {
+pub(crate) fn a_server_turns_hostile_when_it_is_told_to() {
     let faults =
         Faults { hostile: Some(Hostile::ResetInBody), hostile_after: 1, ..Faults::default() };
     let server = Server::start(faults);

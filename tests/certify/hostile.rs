@@ -66,19 +66,16 @@ fn survive_all(after: u64) {
     }
 }
 
-#[test]
-fn a_server_that_is_hostile_from_the_start_is_unusable() {
+pub(crate) fn a_server_that_is_hostile_from_the_start_is_unusable() {
     survive_all(0);
 }
 
-#[test]
-fn a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided() {
+pub(crate) fn a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided() {
     survive_all(40);
 }
 
 /// Nobody listens, or somebody who speaks no HTTP.
-#[test]
-fn an_address_without_a_server_is_unusable() {
+pub(crate) fn an_address_without_a_server_is_unusable() {
     let gone = {
         let server = Server::start(Faults::default());
         target(&server)
@@ -89,8 +86,7 @@ fn an_address_without_a_server_is_unusable() {
 }
 
 /// The key goes to the server, and to nothing that is printed or kept.
-#[test]
-fn the_key_is_sent_and_never_shown() {
+pub(crate) fn the_key_is_sent_and_never_shown() {
     let key = "sk-lockstep-very-secret";
     let server = Server::start(Faults::disturbed(When::InFlight(2), How::Drift(1e-3)));
     let mut target = target(&server);

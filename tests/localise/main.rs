@@ -14,12 +14,12 @@ use lockstep::device::host::{Host, HostKv};
 use lockstep::device::{AttentionLaunch, Device, DeviceError, Heads, Layout, LoggedRows};
 use lockstep::fixture::Fixture;
 use lockstep::harness::localise::{Explanation, explain};
-use lockstep::record::Order;
+use lockstep::record::{Capture, Order, Run};
 use lockstep::relation::localise::{Cause, Localisation, OperatorFinding};
 use lockstep::relation::x1::schedules;
 use lockstep::relation::{Executions, Judgement, Observable, by_id};
 use lockstep::schedule::{Act, Intent, Mark, PreemptKind, Schedule};
-use lockstep::subject::Subject;
+use lockstep::subject::{Subject, SubjectError};
 use lockstep::weights;
 use lockstep::workload::{Request, SampleId, Workload};
 use lockstep::world::World;
@@ -54,7 +54,7 @@ fn explained(subject: &dyn Subject, relation: &str, case: &Case) -> (Observable,
     let Judgement::Broken(divergence) = relation.judge(&mut executions).unwrap() else {
         panic!("{} is not broken", relation.id)
     };
-    let explanation = explain(subject, relation, case, &divergence, true);
+    let explanation = explain(subject, case, &divergence, true);
     println!("{divergence}\n{explanation}\n");
     (divergence.observable, explanation)
 }
@@ -287,16 +287,81 @@ fn what_changed_in_memory_is_named_with_the_event_that_it_takes() {
     assert!(text.contains("request 1 at 11 tokens: preempt and swap, away for 1"), "{text}");
 }
 
-/// D1 compares with an engine that leaves no layer digests: where the run equals its canonical execution, that is said.
+/// Goal: a run is localised against what its relation compares it with, not against its canonical execution, which may have
+/// the same fault. Method: GEMMs that follow the number of rows; the plain engine goes row by row, of two siblings one has
+/// its prefill cut, and tokens that were decoded are scored as a prompt.
 #[test]
-fn a_fault_of_every_batch_is_said_to_be_in_both() {
+fn a_run_is_localised_against_what_it_is_compared_with() {
     let subject = host(Mode::ablation(Operator::Gemm));
-    // Many rows at once, alone: the canonical execution does the same, the plain engine goes row by row.
-    let (_, explanation) = explained(&subject, "D1", &case(&subject, &[24]));
-    assert_eq!(explanation.localisation, None);
-    let note = explanation.note.unwrap();
-    assert!(note.contains("equals its canonical execution"), "{note}");
-    assert_eq!(explanation.needs.neighbours, []);
+    let alone = case(&subject, &[24]);
+    let mut siblings = case(&subject, &[2, 2]);
+    siblings.workload.requests[1].prompt = siblings.workload.requests[0].prompt.clone();
+    siblings.schedule.intents.push(Intent {
+        uid: 2,
+        sample: 0,
+        mark: Mark::Computed { residency: 1, tokens: 0 },
+        act: Act::Cut { tokens: 1 },
+    });
+    let compared = [
+        ("D1", &alone, "the plain engine", 0, "cut differently: 1 split against 4"),
+        ("I1.siblings", &siblings, "request 1", 1, "cut differently: 2 splits against 1"),
+        ("I2.path", &alone, "scored as a prompt", 24, "cut differently: 4 splits against 1"),
+    ];
+    for (relation, case, standard, position, words) in compared {
+        let (_, explanation) = explained(&subject, relation, case);
+        let localisation = explanation.localisation.as_ref().unwrap();
+        assert_eq!(localisation.sides, ["the run", standard]);
+        let found = operator(&explanation.localisation);
+        assert_eq!((found.layer, found.operator), (Some(0), "qkv projection"));
+        assert_eq!((found.position, &found.cause), (position, &Cause::Order));
+        let elements = found.elements.as_ref().expect("both sides were read");
+        assert!(elements.differing > 0 && elements.ulp > Some(0));
+        let text = explanation.to_string();
+        assert!(text.contains(words), "{text}");
+        assert!(localisation.logits.as_ref().is_some_and(|l| l.elements.is_some()), "{text}");
+    }
+}
+
+/// The last request of several has other logits.
+struct LateComer(Fixture<Host>);
+
+impl lockstep::subject::Wrapper for LateComer {
+    fn inner(&self) -> &dyn Subject {
+        &self.0
+    }
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<Run, SubjectError> {
+        let mut run = self.0.execute(world, workload, schedule, seed, capture)?;
+        if let [_, .., last] = &workload.requests[..] {
+            let output = run.outputs.get_mut(&SampleId::first(last.uid)).unwrap();
+            output.positions[1].logits ^= 1;
+        }
+        Ok(run)
+    }
+}
+
+/// I2.restore judges a run that is not the case's own: it is that one which is localised.
+#[test]
+fn a_probe_that_the_relation_adds_is_localised() {
+    let subject = LateComer(host(Mode::Invariant));
+    let mut case = case(&subject, &[10]);
+    case.schedule.intents.push(Intent {
+        uid: 1,
+        sample: 0,
+        mark: Mark::Computed { residency: 1, tokens: 11 },
+        act: Act::Abort,
+    });
+    let (observable, explanation) = explained(&subject, "I2.restore", &case);
+    assert_eq!(observable, Observable::Logits);
+    let localisation = explanation.localisation.unwrap();
+    assert_eq!(localisation.sides, ["the run", "in a fresh instance"]);
+    assert_eq!((localisation.request, localisation.logits.unwrap().position), (2, 9));
 }
 
 #[test]

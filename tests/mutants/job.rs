@@ -16,13 +16,15 @@ pub(crate) struct Stage {
     pub(crate) dtype: String,
     /// Cases, from number 0.
     pub(crate) cases: u64,
+    /// Of these, the cases of the first turn; each further turn of the stage ends at twice as many.
+    pub(crate) turn: u64,
 }
 
 /// What is asked.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
-    /// In this order, up to the first case in which an expected observer sees a difference.
+    /// In turns, in this order, up to the first case in which an expected observer sees a difference.
     pub(crate) stages: Vec<Stage>,
     /// Seed of the cases.
     pub(crate) seed: u64,
@@ -44,9 +46,8 @@ pub(crate) struct Job {
     pub(crate) clean_held: Vec<String>,
     /// Device on which to run the two test shapes in use today, if they are asked for.
     pub(crate) shapes: Option<String>,
-    /// Whether to shrink the first failing case, and to draw only cases that are about the relations asked: a cell of
-    /// the matrix.
-    pub(crate) cell: bool,
+    /// Whether each relation is asked up to the first case in which it is broken: a row of the matrix.
+    pub(crate) row: bool,
 }
 
 /// What is answered.
@@ -67,10 +68,13 @@ pub(crate) struct Answer {
     /// Seconds from the start of the process to the first kill by an expected observer, else to the first kill, else to
     /// the end.
     pub(crate) seconds: f64,
+    /// Cases up to the first kill by an expected observer.
+    #[serde(skip)]
+    pub(crate) killed_at: Option<u64>,
     /// The first difference in words.
     pub(crate) first: Option<String>,
-    /// (requests, intents) of the shrunk case, in a cell of the matrix.
-    pub(crate) minimal: Option<(u64, u64)>,
+    /// Cases up to the one in which each relation was broken for the first time; with [`Job::row`] only.
+    pub(crate) broken: BTreeMap<String, u64>,
     /// Whether batch 1 against batch N saw a difference.
     pub(crate) bs1_vs_bsn: Option<bool>,
     /// Whether there was more than one text.

@@ -1,19 +1,19 @@
 //! Cases in a fixed order, each judged by every relation, until an expected observer sees a difference.
 //!
-//! An audit that ends a run hides what the relations would have seen, so such a case is judged once more with the audits
-//! off: a mutant that only an audit sees is told from one that both see.
+//! An audit or a panic that ends a run hides what the relations would have seen, so such a case is judged once more with
+//! the audits off: a mutant that only an audit sees is told from one that both see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Instant;
 
 use lockstep::case::Case;
 use lockstep::contract::{Mode, hex};
-use lockstep::harness::{Campaign, ShrinkBudget};
 use lockstep::record::Run;
 use lockstep::relation::x1::schedules;
 use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, by_id};
-use lockstep::strategy::{Space, cases};
+use lockstep::strategy::{Cases, Space, cases};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::unwind::guarded;
 use proptest::strategy::ValueTree as _;
@@ -25,6 +25,8 @@ use crate::{marker, shapes};
 
 /// Observers that end a run. A mutant that only they have seen is shown more cases, to learn whether a relation sees it too.
 const OWN: [&str; 4] = ["audit", "panic", "ledger", "liveness"];
+/// How many more.
+const MORE_CASES: u64 = 60;
 
 /// What was seen of one case.
 #[derive(Default)]
@@ -45,18 +47,18 @@ pub(crate) fn judge(job: &Job, started: Instant) -> Result<Answer, String> {
     }
     let mut opener = Opener::default();
     let mut answer = Answer::default();
-    for (at, stage) in job.stages.iter().enumerate() {
-        if job.cell {
-            cell(job, stage, &relations, &mut opener, &mut answer)?;
-        } else if stage.on == "twin" {
-            twin(job, stage, &mut opener, &mut answer)?;
-        } else {
-            let clean = job.clean.get(at).map_or(&[][..], Vec::as_slice);
-            Stand::new(job, stage, &relations, &mut opener)?.run(clean, started, &mut answer)?;
+    if job.row {
+        for stage in &job.stages {
+            row(job, stage, &relations, &mut opener, &mut answer)?;
         }
-        answer.expected = answer.by.iter().any(|by| is_expected(by, &job.expect));
-        if answer.expected && !job.record {
-            break;
+        return Ok(answer);
+    }
+    let (twins, stages): (Vec<&Stage>, _) = job.stages.iter().partition(|s| s.on == "twin");
+    in_turns(job, &stages, &relations, &mut opener, started, &mut answer)?;
+    for stage in twins {
+        if !answer.expected || job.record {
+            twin(job, stage, &mut opener, &mut answer)?;
+            answer.expected = answer.by.iter().any(|by| is_expected(by, &job.expect));
         }
     }
     if !answer.expected {
@@ -77,10 +79,43 @@ pub(crate) fn judge(job: &Job, started: Instant) -> Result<Answer, String> {
     Ok(answer)
 }
 
+/// Runs the stages in turns, so that what one of them sees early is not kept waiting by another that sees nothing.
+fn in_turns(
+    job: &Job,
+    stages: &[&Stage],
+    relations: &[&'static Relation],
+    opener: &mut Opener,
+    started: Instant,
+    answer: &mut Answer,
+) -> Result<(), String> {
+    if job.record {
+        answer.digests = vec![Vec::new(); stages.len()];
+    }
+    let mut stands: Vec<Option<Stand<'_>>> = stages.iter().map(|_| None).collect();
+    let mut done = vec![0; stages.len()];
+    let mut turn = 1;
+    while stages.iter().zip(&done).any(|(stage, done)| *done < stage.cases) {
+        for (at, stage) in stages.iter().enumerate() {
+            let stand = match &mut stands[at] {
+                Some(stand) => stand,
+                none => none.insert(Stand::new(job, at, stage, relations, opener)?),
+            };
+            let to = stage.cases.min(stage.turn.saturating_mul(turn));
+            if stand.run(done[at]..to, started, answer)? {
+                return Ok(());
+            }
+            done[at] = to;
+        }
+        turn = turn.saturating_mul(2);
+    }
+    Ok(())
+}
+
 /// A stage, opened.
 struct Stand<'j> {
     job: &'j Job,
-    stage: &'j Stage,
+    /// Place among the stages that run in turns.
+    at: usize,
     relations: &'j [&'static Relation],
     subject: Opened,
     unaudited: Opened,
@@ -89,6 +124,7 @@ struct Stand<'j> {
 impl<'j> Stand<'j> {
     fn new(
         job: &'j Job,
+        at: usize,
         stage: &'j Stage,
         relations: &'j [&'static Relation],
         opener: &mut Opener,
@@ -97,19 +133,29 @@ impl<'j> Stand<'j> {
             opener.open(&stage.on, &stage.model, dtype(&stage.dtype)?, Mode::Invariant, audits)
         };
         let (subject, unaudited) = (open(job.audits)?, open(false)?);
-        Ok(Stand { job, stage, relations, subject, unaudited })
+        Ok(Stand { job, at, relations, subject, unaudited })
     }
 
-    fn run(&self, clean: &[String], started: Instant, answer: &mut Answer) -> Result<(), String> {
+    fn cases(&self) -> Cases {
+        cases(Space::new(self.subject.edges(), self.subject.default_world()))
+    }
+
+    /// Runs these cases, or those up to a kill: then the answer is true.
+    fn run(
+        &self,
+        numbers: Range<u64>,
+        started: Instant,
+        answer: &mut Answer,
+    ) -> Result<bool, String> {
         let job = self.job;
-        let cases = cases(Space::new(self.subject.edges(), self.subject.default_world()));
-        let mut digests = Vec::new();
-        for index in 0..self.stage.cases {
+        let clean = job.clean.get(self.at).map_or(&[][..], Vec::as_slice);
+        let cases = self.cases();
+        for index in numbers {
             let case = cases.nth(job.seed, index).current();
             let before = marker::hits();
-            let mut seen = self.look(&*self.subject, &case, index)?;
-            if seen.by.contains("audit") {
-                let more = self.look(&*self.unaudited, &case, index)?;
+            let mut seen = self.look(&*self.subject, self.relations, &case, index)?;
+            if ["audit", "ledger", "panic"].iter().any(|by| seen.by.contains(*by)) {
+                let more = self.look(&*self.unaudited, self.relations, &case, index)?;
                 seen.by.extend(more.by);
             }
             answer.cases += 1;
@@ -122,10 +168,14 @@ impl<'j> Stand<'j> {
                 *answer.held.entry((*id).to_owned()).or_default() += 1;
             }
             if job.record {
-                digests.push(seen.digest);
+                answer.digests[self.at].push(seen.digest);
                 for name in seen.sentinels.into_keys() {
                     *answer.sentinels.entry(name).or_default() += 1;
                 }
+            }
+            let is_known = answer.killed_at.is_some_and(|at| answer.cases >= at + MORE_CASES);
+            if is_known && !job.record {
+                return Ok(true);
             }
             if seen.by.is_empty() {
                 continue;
@@ -138,18 +188,24 @@ impl<'j> Stand<'j> {
             answer.first = answer.first.take().or(seen.first);
             answer.by.extend(seen.by);
             let by_relations = answer.by.iter().any(|by| !OWN.contains(&by.as_str()));
+            if answer.expected {
+                answer.killed_at.get_or_insert(answer.cases);
+            }
             if answer.expected && by_relations && !job.record {
-                break;
+                return Ok(true);
             }
         }
-        if job.record {
-            answer.digests.push(digests);
-        }
-        Ok(())
+        Ok(false)
     }
 
-    /// Judges one case by every relation.
-    fn look(&self, subject: &dyn Subject, case: &Case, index: u64) -> Result<Seen, String> {
+    /// Judges one case by these relations.
+    fn look(
+        &self,
+        subject: &dyn Subject,
+        relations: &[&'static Relation],
+        case: &Case,
+        index: u64,
+    ) -> Result<Seen, String> {
         let mut seen = Seen::default();
         let mut executions = match Executions::new(subject, case) {
             Ok(executions) => executions,
@@ -162,9 +218,9 @@ impl<'j> Stand<'j> {
         };
         seen.digest = digest(executions.run());
         seen.sentinels = executions.run().sentinels.by_name();
-        for relation in self.relations {
+        for relation in relations {
             // As in a campaign: what costs a whole execution, or a process, is asked more rarely.
-            if self.relations.len() > 1 && !index.is_multiple_of(relation.every) {
+            if self.job.relations.len() != 1 && !index.is_multiple_of(relation.every) {
                 continue;
             }
             let judged = guarded(|| relation.judge(&mut executions))
@@ -242,38 +298,27 @@ fn twin(job: &Job, stage: &Stage, opener: &mut Opener, answer: &mut Answer) -> R
     Ok(())
 }
 
-/// One relation on cases drawn for it: whether it is broken, by which case, and how small that becomes.
-fn cell(
+/// Asks each relation up to the first case in which it is broken. Audits are off, so that none ends a run before it is
+/// seen; what else ends runs stands beside the relations.
+fn row(
     job: &Job,
     stage: &Stage,
     relations: &[&'static Relation],
     opener: &mut Opener,
     answer: &mut Answer,
 ) -> Result<(), String> {
-    let subject =
-        opener.open(&stage.on, &stage.model, dtype(&stage.dtype)?, Mode::Invariant, job.audits)?;
-    let mut space = Space::new(subject.edges(), subject.default_world());
-    space.focus = relations.iter().flat_map(|r| r.focus).copied().collect();
-    let campaign = Campaign {
-        subject: &*subject,
-        space,
-        relations: relations.to_vec(),
-        cases: stage.cases,
-        time_max: None,
-        seed: job.seed,
-        jobs: 1,
-        budget: ShrinkBudget { executions_max: 2000, ..ShrinkBudget::default() },
-    };
-    let report = campaign.run(&|_| ()).map_err(|error| error.to_string())?;
-    answer.cases += report.tally.cases;
-    answer.seconds += report.elapsed.as_secs_f64();
-    if let Some(failure) = report.failure {
-        let case = failure.case();
-        answer.minimal =
-            Some((case.workload.requests.len() as u64, case.schedule.intents.len() as u64));
-        let names = failure.divergence.all.iter().map(|o| o.name().replace(' ', "_"));
-        answer.by.extend(names.map(|name| format!("{}/{name}", failure.relation.id)));
-        answer.first.get_or_insert(failure.divergence.to_string());
+    let stand = Stand::new(job, 0, stage, relations, opener)?;
+    let cases = stand.cases();
+    for index in 0..stage.cases {
+        let is_left = |r: &&'static Relation| !answer.broken.contains_key(r.id);
+        let left: Vec<_> = relations.iter().copied().filter(is_left).collect();
+        let case = cases.nth(job.seed, index).current();
+        let seen = stand.look(&*stand.unaudited, &left, &case, index)?;
+        answer.cases += 1;
+        for by in &seen.by {
+            let observer = by.split('/').next().unwrap_or(by);
+            answer.broken.entry(observer.to_owned()).or_insert(index + 1);
+        }
     }
     Ok(())
 }

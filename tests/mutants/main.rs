@@ -90,8 +90,8 @@ fn trials() -> Vec<Trial> {
     ["hash", "host"]
         .map(|on| {
             Trial::test(format!("clean::{on}"), move || {
-                let stage =
-                    Stage { on: on.into(), model: "tiny".into(), dtype: "bf16".into(), cases: 24 };
+                let (model, dtype) = ("tiny".into(), "bf16".into());
+                let stage = Stage { on: on.into(), model, dtype, cases: 24, turn: 24 };
                 let job = Job {
                     stages: vec![stage],
                     seed: 0,
@@ -103,7 +103,7 @@ fn trials() -> Vec<Trial> {
                     clean: Vec::new(),
                     clean_held: Vec::new(),
                     shapes: Some(on.into()),
-                    cell: false,
+                    row: false,
                 };
                 let answer = judge::judge(&job, Instant::now())?;
                 let Answer { cases, reached, executed, by, bs1_vs_bsn, unique_texts, .. } = &answer;

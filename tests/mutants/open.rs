@@ -13,6 +13,9 @@ use lockstep::weights;
 /// Names the device of a fresh process that repeats one case: it prints the trajectory hash.
 pub(crate) const REPEAT: &str = "MUTANT_REPEAT";
 
+/// Stands before the device if the fresh process is not to be audited.
+const UNAUDITED: &str = "unaudited ";
+
 pub(crate) type Opened = Box<dyn Subject + Send>;
 
 /// Opens devices; the GPU once.
@@ -67,7 +70,10 @@ where
     let fixture = fixture.with_fresh_process(FreshProcess {
         program: std::env::current_exe().expect("this program has a path"),
         arguments: Vec::new(),
-        variables: vec![(REPEAT.into(), on.into())],
+        variables: vec![(
+            REPEAT.into(),
+            if audits { on.into() } else { format!("{UNAUDITED}{on}") },
+        )],
     });
     Box::new(if audits { fixture } else { fixture.without_audits() })
 }
@@ -81,11 +87,15 @@ pub(crate) fn dtype(name: &str) -> Result<Dtype, String> {
 /// The fresh process: reads the case named by the last argument and prints its trajectory hash.
 pub(crate) fn repeat() -> ExitCode {
     let path = std::env::args_os().next_back().unwrap_or_default();
-    let on = std::env::var(REPEAT).unwrap_or_default();
+    let asked = std::env::var(REPEAT).unwrap_or_default();
+    let (on, audits) = match asked.strip_prefix(UNAUDITED) {
+        Some(on) => (on, false),
+        None => (asked.as_str(), true),
+    };
     let hash = CaseFile::read(path.as_ref()).map_err(|e| e.to_string()).and_then(|file| {
         let world = &file.world;
         let mode = world.mode.clone();
-        let subject = Opener::default().open(&on, &world.model, world.dtype, mode, true)?;
+        let subject = Opener::default().open(on, &world.model, world.dtype, mode, audits)?;
         let run = subject.execute(world, &file.workload, &file.schedule, file.seed, None);
         Ok(run.map_err(|e| e.to_string())?.trajectory.hash())
     });

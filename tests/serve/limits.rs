@@ -245,8 +245,9 @@ pub(crate) fn time() {
     let limits = Limits { request_timeout: Duration::from_millis(30), ..Limits::default() };
     let running = start(Options { limits, ..Options::default() });
     let address = running.address();
-    post(address, PATH, &long()).error(504);
     let mut body = long();
+    body["n"] = 16.into();
+    post(address, PATH, &body).error(504);
     body["stream"] = true.into();
     let answer = post(address, PATH, &body);
     let last: Value = serde_json::from_str(answer.events().last().unwrap()).unwrap();
@@ -297,6 +298,23 @@ pub(crate) fn leaving() {
         wait_for(address, RUNNING, 0.0);
         assert_eq!(metric(address, "vllm:kv_cache_usage_perc"), 0.0);
     }
+    stop(running);
+    // One that waits has no news by which the engine could tell that nobody is there.
+    let limits = Limits { running_max: 1, ..Limits::default() };
+    let running = start(Options { limits, ..Options::default() });
+    let address = running.address();
+    let [mut first, mut second] = [connect(address), connect(address)];
+    let mut body = long();
+    body["n"] = 32.into();
+    let message = message("POST", PATH, &body.to_string());
+    first.write_all(message.as_bytes()).unwrap();
+    wait_for(address, RUNNING, 32.0);
+    second.write_all(message.as_bytes()).unwrap();
+    wait_for(address, WAITING, 32.0);
+    drop(second);
+    wait_for(address, WAITING, 0.0);
+    assert_eq!(metric(address, RUNNING), 32.0, "the first is not done yet");
+    drop(first);
     stop(running);
 }
 

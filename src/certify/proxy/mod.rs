@@ -197,3 +197,57 @@ impl Shared {
         http::end(stream)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const ANSWER: &str = r#"{"choices":[{"text":"a","logprobs":{"token_logprobs":[-0.25]}}]}"#;
+    const ALTERED: &str = r#"{"choices":[{"text":"a","logprobs":{"token_logprobs":[-0.26]}}]}"#;
+
+    /// Answers everything after a while, so that requests sent together meet.
+    fn upstream() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    let mut stream = stream;
+                    while let Ok(Some(_)) = http::read(&mut reader) {
+                        std::thread::sleep(Duration::from_millis(100));
+                        let length = ANSWER.len();
+                        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                        stream.write_all((head + ANSWER).as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        url
+    }
+
+    fn ask(url: &str) -> String {
+        let agent = super::super::wire::client::agent(url, Duration::from_secs(5));
+        let sent = agent.post(format!("{url}/completions")).send("{}");
+        sent.unwrap().into_body().read_to_string().unwrap()
+    }
+
+    /// What comes alone passes as it is; of a crowd, the share that was asked for is changed.
+    #[test]
+    fn answers_of_crowds_are_changed_and_those_of_requests_alone_are_not() {
+        let server = upstream();
+        for (rate, expected) in [(1.0, ALTERED), (0.0, ANSWER)] {
+            let proxy = Proxy::start(&server, rate, 0, Duration::from_secs(5)).unwrap();
+            let url = proxy.url();
+            assert_eq!(ask(&url), ANSWER);
+            let together: Vec<String> = std::thread::scope(|scope| {
+                let asked: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(&url))).collect();
+                asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(together, [expected, expected]);
+            assert_eq!(proxy.altered(), if rate > 0.0 { 2 } else { 0 });
+        }
+    }
+}

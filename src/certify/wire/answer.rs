@@ -97,12 +97,15 @@ struct Message {
     reasoning_content: Option<String>,
 }
 
+/// The alternatives of a position, by text; values that are none are null.
+type Alternatives = BTreeMap<String, Option<Box<RawValue>>>;
+
 /// Both formats in one: a server sends the fields of one of them.
 #[derive(Deserialize)]
 struct Logprobs {
     tokens: Option<Vec<Option<String>>>,
     token_logprobs: Option<Vec<Option<Box<RawValue>>>>,
-    top_logprobs: Option<Vec<Option<BTreeMap<String, Option<Box<RawValue>>>>>>,
+    top_logprobs: Option<Vec<Option<Alternatives>>>,
     content: Option<Vec<Content>>,
 }
 
@@ -243,9 +246,10 @@ impl Logprobs {
         let mut top = self.top_logprobs.unwrap_or_default().into_iter();
         let token = |text: Option<String>| {
             let text = text.unwrap_or_default();
+            let name = key(None, None, &text);
             let mut token = Token {
-                key: key(None, None, &text),
-                text,
+                text: shown(&name, text),
+                key: name,
                 logprob: logprobs.next().flatten().as_deref().and_then(decimal),
                 top: BTreeMap::new(),
                 unreadable: 0,
@@ -271,9 +275,10 @@ impl Token {
 impl Content {
     fn token(self) -> Token {
         let text = self.token.unwrap_or_default();
+        let name = key(self.id, self.bytes, &text);
         let mut token = Token {
-            key: key(self.id, self.bytes, &text),
-            text,
+            text: shown(&name, text),
+            key: name,
             logprob: self.logprob.as_deref().and_then(decimal),
             top: BTreeMap::new(),
             unreadable: 0,
@@ -283,6 +288,14 @@ impl Content {
             token.alternative(key(other.id, other.bytes, &text), other.logprob.as_deref());
         }
         token
+    }
+}
+
+/// What a token's text is, if it is not its id in other words.
+fn shown(name: &Key, text: String) -> String {
+    match name {
+        Key::Id(_) if text.starts_with("token_id:") => String::new(),
+        _ => text,
     }
 }
 

@@ -104,8 +104,8 @@ fn live_outputs(
             live.submit(request.clone()).unwrap();
             requests.push(request);
         }
-        if uid > 0 && numbers.below(12) == 0 {
-            let gone_uid = 1 + numbers.below(uid);
+        if uid > 0 && numbers.below(8) == 0 {
+            let gone_uid = uid - numbers.below(uid.min(6));
             live.abort(gone_uid).unwrap();
             gone.push(gone_uid);
         }

@@ -1,12 +1,13 @@
 //! Generation in the plain engine: prompt, draw, stop.
 
 use crate::device::{Device, DeviceError};
-use crate::record::{Finish, KvDigest};
+use crate::record::{Capture, Finish, KvDigest};
 use crate::text::Tokenizer;
-use crate::workload::Request;
+use crate::workload::{Request, SampleId};
 
 use super::super::sampler::Draws;
 use super::logprobs::LogSoftmax;
+use super::watch::{Watch, Watched};
 use super::{Logits, Plain};
 
 /// What a sample of a request comes to.
@@ -26,6 +27,8 @@ pub struct Generated {
     pub scores: Vec<Score>,
     /// Greedy draws in which several tokens had the largest logit.
     pub ties: u64,
+    /// What else is reported of each computed position; nothing unless it was asked for.
+    pub watched: Vec<Watched>,
 }
 
 /// The log-probability of a token, and of the best tokens in its place.
@@ -42,27 +45,55 @@ pub struct Score {
 }
 
 impl<D: Device> Plain<D> {
-    /// Generates sample `sample` of a request whose prompt is resolved. Stop strings need a tokenizer.
+    /// Generates the first sample of a request whose prompt is resolved. Stop strings need a tokenizer. `capture` asks for layer
+    /// digests, and for values.
     pub fn generate(
         &mut self,
         request: &Request,
-        sample: u32,
         run_seed: u64,
         tokenizer: Option<&Tokenizer>,
+        capture: Option<&Capture>,
+    ) -> Result<Generated, DeviceError> {
+        let id = SampleId { uid: request.uid, sample: request.first_sample };
+        let watch = match capture {
+            Some(capture) => Some(Watch::begin(&mut self.device, capture, id)?),
+            None => None,
+        };
+        let generated = self.generate_watched(request, run_seed, tokenizer, watch.as_ref());
+        if watch.is_some() {
+            Watch::end(&mut self.device);
+        }
+        generated
+    }
+
+    fn generate_watched(
+        &mut self,
+        request: &Request,
+        run_seed: u64,
+        tokenizer: Option<&Tokenizer>,
+        watch: Option<&Watch<'_>>,
     ) -> Result<Generated, DeviceError> {
         let Some(prompt) = request.prompt.tokens().filter(|prompt| !prompt.is_empty()) else {
             return Err(DeviceError::Launch("plain: a prompt without tokens".into()));
         };
-        let draws = Draws::new(request.sampling, request.seed, run_seed, sample, request.uid);
+        let draws =
+            Draws::new(request.sampling, request.seed, run_seed, request.first_sample, request.uid);
         let most = prompt.len() + request.max_tokens as usize;
         // The last token drawn is never fed back.
         let mut text = self.text(most - 1)?;
         let mut tokens = prompt.to_vec();
         let (mut digests, mut scores, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut ties = 0;
+        let (mut ties, mut watched) = (0, Vec::new());
         let finish = loop {
             let position = digests.len();
-            let Logits { values, digest } = self.next(&mut text, tokens[position])?;
+            if let Some(watch) = watch {
+                watch.before(&mut self.device, position as u32);
+            }
+            let logits = self.next(&mut text, tokens[position])?;
+            if let Some(watch) = watch {
+                watched.push(watch.after(self, position as u32, &logits)?);
+            }
+            let Logits { values, digest } = logits;
             digests.push(digest);
             let next = position + 1;
             if next == tokens.len() {
@@ -102,7 +133,7 @@ impl<D: Device> Plain<D> {
         };
         let kv = self.kv(&text)?;
         let tokens = tokens.split_off(prompt.len());
-        Ok(Generated { tokens, text: bytes, finish, logits: digests, kv, scores, ties })
+        Ok(Generated { tokens, text: bytes, finish, logits: digests, kv, scores, ties, watched })
     }
 
     fn score(&self, logits: &[f32], position: usize, token: u32, top: usize) -> Score {

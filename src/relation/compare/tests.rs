@@ -7,6 +7,15 @@ const ID: SampleId = SampleId { uid: 1, sample: 0 };
 const WHOLE: Known = Known { kv: true, sites: true, scores: 0, aborted: false };
 const BLIND: Known = Known { kv: false, sites: false, scores: 0, aborted: false };
 
+fn outputs(
+    id: SampleId,
+    got: &Output,
+    expected: &Output,
+    known: Known,
+) -> Result<Compared, Box<Divergence>> {
+    super::outputs(id, got, expected, known, &Standard::Canonical)
+}
+
 fn output(positions: u32, layers: usize) -> Output {
     let digest = |p: u32, l: usize| KvDigest { k: u64::from(p) * 8 + l as u64, v: 99 };
     Output {

@@ -16,7 +16,7 @@ use crate::weights::Model;
 use crate::workload::SampleId;
 
 use super::compare::{Divergence, Observable, Origin, Place};
-use super::{Compared, Executions, Judgement, Relation, Spread};
+use super::{Compared, Executions, Judgement, Relation, Spread, Standard};
 
 use bounds::Bounds;
 pub use errors::{Distance, Greedy, Measure, RowErrors, measure};
@@ -195,6 +195,7 @@ fn divergence(id: SampleId, row: &RowErrors, beyond: Distance, bounds: &Bounds) 
         place: Place { id: Some(id), residency: Some(residency), position: Some(position), layer },
         detail,
         origin: site.map(|site| Origin { position, residency, site }),
+        standard: Standard::Canonical,
     }
 }
 

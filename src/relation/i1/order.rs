@@ -1,7 +1,8 @@
 //! I1, order.
 
+use crate::case::Case;
 use crate::record::{Finish, Sentinel};
-use crate::relation::{Compared, Executions, Judgement, Relation, Spread, compare};
+use crate::relation::{Compared, Executions, Judgement, Relation, Spread, Standard, compare};
 use crate::strategy::Feature;
 use crate::subject::SubjectError;
 use crate::workload::{SampleId, Workload};
@@ -25,13 +26,14 @@ pub(in crate::relation) static ORDER: Relation = Relation {
 };
 
 fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
-    let case = executions.case().clone();
-    let mut requests = case.workload.requests;
+    let mut requests = executions.case().workload.requests.clone();
     if requests.len() < 2 {
         return Ok(Judgement::Inapplicable("there is one request"));
     }
     requests.reverse();
-    let reversed = executions.carry_out(&Workload { requests }, &case.schedule, case.seed)?;
+    let case = Case { workload: Workload { requests }, ..executions.case().clone() };
+    let reversed = executions.carry_out(&case.workload, &case.schedule, case.seed)?;
+    let standard = Standard::other("in the reverse order", case);
     let run = executions.run();
     if reversed.trajectory == run.trajectory && executions.capabilities().trajectory {
         return Ok(Judgement::Inapplicable("the order changed nothing"));
@@ -49,12 +51,9 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             return Ok(Judgement::Inapplicable("a logit was not finite"));
         }
         let ended = !finishes.contains(&Some(Finish::Aborted));
-        match compare::twins(id, got, other, ended) {
+        match compare::twins(id, got, other, ended, &standard) {
             Ok(compared) => total.add(&compared),
-            Err(mut divergence) => {
-                divergence.detail += " (the reverse order's is called canonical)";
-                return Ok(Judgement::Broken(divergence));
-            }
+            Err(divergence) => return Ok(Judgement::Broken(divergence)),
         }
     }
     Ok(match total.positions {

@@ -1,7 +1,9 @@
 //! I1, identical siblings.
 
 use crate::record::{Finish, Sentinel};
-use crate::relation::{Compared, Executions, Judgement, Relation, Spread, compare, counts};
+use crate::relation::{
+    Compared, Executions, Judgement, Relation, Spread, Standard, compare, counts,
+};
 use crate::strategy::Feature;
 use crate::subject::SubjectError;
 use crate::workload::{Request, SampleId};
@@ -50,12 +52,9 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             continue;
         };
         undecided |= output.finish == Some(Finish::Undecided);
-        match compare::twins(*id, output, &outputs[first], true) {
+        match compare::twins(*id, output, &outputs[first], true, &Standard::Sibling(*first)) {
             Ok(compared) => total.add(&compared),
-            Err(mut divergence) => {
-                divergence.detail += &format!(" ({first}'s is called canonical)");
-                return Ok(Judgement::Broken(divergence));
-            }
+            Err(divergence) => return Ok(Judgement::Broken(divergence)),
         }
     }
     Ok(match (undecided, total.positions) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::record::Sentinel;
 use crate::relation::compare::Place;
-use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, Spread};
+use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, Spread, Standard};
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
@@ -51,6 +51,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
                 all: BTreeSet::from([Observable::Writers]),
                 place: Place { id: Some(*id), ..Place::default() },
                 origin: None,
+                standard: Standard::Canonical,
                 detail: format!("of namespace {}, written in {other}", own.unwrap_or_default()),
             })));
         }

@@ -1,9 +1,10 @@
 //! I2, the two paths to a position: a prefill chunk, and a decode.
 
+use crate::case::Case;
 use crate::record::{Finish, Output, Sentinel};
 use crate::relation::compare::{self, Place};
 use crate::relation::{
-    Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, counts,
+    Compared, Divergence, Executions, Judgement, Observable, Relation, Spread, Standard, counts,
 };
 use crate::schedule::Schedule;
 use crate::strategy::Feature;
@@ -62,6 +63,9 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
         let request = taught(request, id, &executions.run().outputs[&id]);
         let workload = Workload { requests: vec![request] };
         let run = executions.carry_out(&workload, &Schedule::default(), case.seed)?;
+        let schedule = Schedule::default();
+        let standard =
+            Standard::other("scored as a prompt", Case { workload, schedule, ..case.clone() });
         let got = &executions.run().outputs[&id];
         let Some(scored) = run.outputs.get(&id) else {
             let detail = format!("the engine reported no output for {id}, scored as a prompt");
@@ -70,12 +74,9 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
         if [got.finish, scored.finish].contains(&Some(Finish::Undecided)) {
             return Ok(Judgement::Inapplicable("a logit was not finite"));
         }
-        match same(id, &decoded(got, prompt), scored, generated - 1) {
+        match same(id, &decoded(got, prompt), scored, generated - 1, &standard) {
             Ok(compared) => total.add(&compared),
-            Err(mut divergence) => {
-                divergence.detail += " (what was scored as a prompt is called canonical)";
-                return Ok(Judgement::Broken(divergence));
-            }
+            Err(divergence) => return Ok(Judgement::Broken(divergence)),
         }
     }
     Ok(match total.positions {
@@ -102,8 +103,9 @@ fn same(
     got: &Output,
     scored: &Output,
     due: usize,
+    standard: &Standard,
 ) -> Result<Compared, Box<Divergence>> {
-    let compared = compare::twins(id, got, scored, false)?;
+    let compared = compare::twins(id, got, scored, false, standard)?;
     let seen = compare::distinct(got.positions.iter().map(|p| p.position)).len();
     if (compared.positions as usize, seen) == (got.positions.len(), due) {
         return Ok(compared);
@@ -119,5 +121,6 @@ fn same(
         place: Place { id: Some(id), ..Place::default() },
         detail,
         origin: None,
+        standard: standard.clone(),
     }))
 }

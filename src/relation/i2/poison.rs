@@ -1,7 +1,8 @@
 //! I2, poison.
 
+use crate::case::Case;
 use crate::record::Sentinel;
-use crate::relation::{Executions, Judgement, Relation, Spread, i3};
+use crate::relation::{Executions, Judgement, Relation, Spread, Standard, i3};
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
 use crate::workload::SampleId;
@@ -35,10 +36,12 @@ fn applies(capabilities: &Capabilities) -> Result<(), &'static str> {
 }
 
 fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
-    let clean = World { poison: false, ..executions.case().world.clone() };
-    let clean = executions.in_world(&clean)?;
-    if let Some(mut divergence) = i3::difference(executions.run(), &clean) {
+    let case = executions.case().clone();
+    let clean = Case { world: World { poison: false, ..case.world }, ..case };
+    let run = executions.in_world(&clean.world)?;
+    if let Some(mut divergence) = i3::difference(executions.run(), &run) {
         divergence.detail = format!("with poison and without: {}", divergence.detail);
+        divergence.standard = Standard::other("without poison", clean);
         return Ok(Judgement::Broken(Box::new(divergence)));
     }
     let all: Vec<SampleId> = executions.run().outputs.keys().copied().collect();

@@ -1,8 +1,10 @@
 //! I2, restoration.
 
+use crate::case::Case;
 use crate::record::{Finish, Held, Run, Sentinel};
 use crate::relation::compare::{self, Known, Place};
-use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, Spread};
+use crate::relation::standard::Other;
+use crate::relation::{Divergence, Executions, Judgement, Observable, Relation, Spread, Standard};
 use crate::schedule::{Act, Intent, Mark, Schedule};
 use crate::strategy::Feature;
 use crate::subject::{Capabilities, SubjectError};
@@ -89,7 +91,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
         let detail = match run.held {
             None => "nothing was reported of what is held at the end".to_owned(),
             Some(Held { blocks, swap_blocks }) => format!(
-                "{blocks} references to blocks and {swap_blocks} blocks of host memory are held \
+                "{blocks} blocks of the pool and {swap_blocks} of host memory are not to be had, each once, \
                  when every request has left"
             ),
         };
@@ -101,6 +103,7 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
             place,
             detail,
             origin: None,
+            standard: Standard::Canonical,
         })));
     }
     let (got, expected) = match (run.outputs.get(&probe), fresh.outputs.get(&probe)) {
@@ -113,14 +116,18 @@ fn judge(executions: &mut Executions<'_>) -> Result<Judgement, SubjectError> {
     let &Capabilities { kv, sites, logprobs, .. } = executions.capabilities();
     let scores = if logprobs { request.scores_due(expected.tokens.len()) } else { 0 };
     let known = Known { kv, sites, scores, aborted: false };
-    Ok(match compare::outputs(probe, got, expected, known) {
+    let alone = workload.alone(probe);
+    let case = executions.case();
+    let standard = Standard::Other(Box::new(Other {
+        name: "in a fresh instance",
+        case: Case { workload: alone, schedule: Schedule::default(), ..case.clone() },
+        judged: Some(Case { workload, schedule, ..case.clone() }),
+    }));
+    Ok(match compare::outputs(probe, got, expected, known, &standard) {
         Ok(_) if expected.finish == Some(Finish::Undecided) => {
             Judgement::Inapplicable("a logit was not finite")
         }
         Ok(compared) => Judgement::Held(compared),
-        Err(mut divergence) => {
-            divergence.detail += " (the request came when the others had left)";
-            Judgement::Broken(divergence)
-        }
+        Err(divergence) => Judgement::Broken(divergence),
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! The first operator that differs is found by the digests that both sides left. Both are then carried out again, keeping
 //! what that operator computed, how it was launched and the partial results of its reduction, so values are read and not
-//! inferred. Sides may differ in schedule, workload or subject: a run and its canonical execution, or two devices.
+//! inferred. Sides may differ in schedule, workload, sample or subject: a run and its canonical execution, or two devices.
 //!
 //! It says what differs, not which side is right. Digests are taken before results are rounded to 16 bits: a fault of that
 //! rounding, or of a buffer in between, shows at the operator that reads it.
@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::record::sites::Site;
 use crate::record::{
-    Capture, CapturedRow, CapturedSite, KvMoment, LaunchNote, Output, PositionBits, Run,
+    Capture, CapturedRow, CapturedSite, KvMoment, LaunchNote, Output, PositionBits,
 };
 use crate::subject::{Subject, SubjectError, guard};
-use crate::workload::SampleId;
+use crate::workload::{Request, SampleId};
 
 pub use elements::{Elements, Value, ulp};
 
@@ -31,8 +31,19 @@ pub struct Side<'s> {
     pub name: &'s str,
     /// The engine.
     pub subject: &'s dyn Subject,
-    /// The case, its continuations resolved.
-    pub case: &'s Case,
+    /// What is carried out.
+    pub execution: Execution<'s>,
+    /// Whose output it is.
+    pub id: SampleId,
+}
+
+/// What a side carries out.
+#[derive(Clone, Copy)]
+pub enum Execution<'s> {
+    /// A case, its continuations resolved.
+    Case(&'s Case),
+    /// A request of one sample by the plain engine, with this run seed.
+    Plain(&'s Request, u64),
 }
 
 /// Where two executions of a sample part. Of two values, the first is that of the side that is judged.
@@ -134,31 +145,30 @@ pub struct KvFinding {
     pub computed_in: Vec<u32>,
 }
 
-/// Where the sides part in a sample's output; `None` if nothing that they both report differs.
+/// Where the sides' outputs part; `None` if nothing that they both report differs.
 pub fn between(
     judged: &Side<'_>,
     standard: &Side<'_>,
-    id: SampleId,
 ) -> Result<Option<Localisation>, SubjectError> {
     let sides = [judged, standard];
-    let (Some(a), Some(b)) = (output(judged, id, None)?, output(standard, id, None)?) else {
+    let (Some(a), Some(b)) = (output(judged, None)?, output(standard, None)?) else {
         return Ok(None);
     };
     let pairs = pairs(&a, &b);
     let operator = match pairs.iter().find_map(|pair| Some((pair, pair.first_site()?))) {
-        Some((pair, site)) => Some(operator(sides, id, pair, site)?),
+        Some((pair, site)) => Some(operator(sides, pair, site)?),
         None => None,
     };
     let logits = match pairs.iter().find(|pair| pair[0].logits != pair[1].logits) {
-        Some(pair) => Some(logits(sides, id, pair)?),
+        Some(pair) => Some(logits(sides, pair)?),
         None => None,
     };
     let kv = kv(&a, &b).filter(|kv| operator.as_ref().is_none_or(|o| kv.position < o.position));
     let found = operator.is_some() || logits.is_some() || kv.is_some() || a.tokens != b.tokens;
     Ok(found.then(|| Localisation {
         sides: sides.map(|side| side.name.to_owned()),
-        request: id.uid,
-        sample: id.sample,
+        request: judged.id.uid,
+        sample: judged.id.sample,
         compared: pairs.len() as u64,
         operator,
         logits,
@@ -166,15 +176,20 @@ pub fn between(
     }))
 }
 
-/// The output of a sample on one side.
-fn output(
-    side: &Side<'_>,
-    id: SampleId,
-    capture: Option<&Capture>,
-) -> Result<Option<Output>, SubjectError> {
-    let Case { world, workload, schedule, seed } = side.case;
-    let mut run: Run = guard::execute(side.subject, world, workload, schedule, *seed, capture)?;
-    Ok(run.outputs.remove(&id))
+/// The output of one side.
+fn output(side: &Side<'_>, capture: Option<&Capture>) -> Result<Option<Output>, SubjectError> {
+    match side.execution {
+        Execution::Case(Case { world, workload, schedule, seed }) => {
+            let run = guard::execute(side.subject, world, workload, schedule, *seed, capture);
+            Ok(run?.outputs.remove(&side.id))
+        }
+        Execution::Plain(request, seed) => {
+            // It leaves layer digests only where something is captured.
+            let nothing = Capture::default();
+            let run = side.subject.plain(request, seed, Some(capture.unwrap_or(&nothing)));
+            Ok(Some(run?.output))
+        }
+    }
 }
 
 /// The same position on both sides.
@@ -214,14 +229,15 @@ fn pairs<'o>(a: &'o Output, b: &'o Output) -> Vec<Pair<'o>> {
 /// Carries out both sides again, keeping what is asked for of a row.
 fn capture(
     sides: [&Side<'_>; 2],
-    id: SampleId,
     pair: &Pair<'_>,
     what: &Capture,
 ) -> Result<Option<[CapturedRow; 2]>, SubjectError> {
     let position = pair[0].position;
-    let what = Capture { id: Some(id), positions: position..position + 1, ..what.clone() };
+    let positions = position..position + 1;
     let read = |side: usize| -> Result<Option<CapturedRow>, SubjectError> {
-        let output = output(sides[side], id, Some(&what))?;
+        let id = Some(sides[side].id);
+        let what = Capture { id, positions: positions.clone(), ..what.clone() };
+        let output = output(sides[side], Some(&what))?;
         let mut rows = output.map(|o| o.captured).unwrap_or_default().into_iter();
         Ok(rows.find(|row| row.residency == pair[side].residency))
     };
@@ -230,13 +246,12 @@ fn capture(
 
 fn operator(
     sides: [&Side<'_>; 2],
-    id: SampleId,
     pair: &Pair<'_>,
     (index, count): (usize, usize),
 ) -> Result<OperatorFinding, SubjectError> {
     let Site { layer, stage } = Site::nth(index, count);
     let what = Capture { sites: BTreeSet::from([index]), parts: true, ..Capture::default() };
-    let rows = capture(sides, id, pair, &what)?;
+    let rows = capture(sides, pair, &what)?;
     let kept = rows.and_then(|[mut a, mut b]| {
         a.sites.remove(&index).zip(b.sites.remove(&index)).map(|(a, b)| [a, b])
     });
@@ -281,11 +296,7 @@ fn cause(a: &CapturedSite, b: &CapturedSite) -> Cause {
     }
 }
 
-fn logits(
-    sides: [&Side<'_>; 2],
-    id: SampleId,
-    pair: &Pair<'_>,
-) -> Result<LogitsFinding, SubjectError> {
+fn logits(sides: [&Side<'_>; 2], pair: &Pair<'_>) -> Result<LogitsFinding, SubjectError> {
     let what = Capture { logits: true, ..Capture::default() };
     let mut finding = LogitsFinding {
         position: pair[0].position,
@@ -294,7 +305,7 @@ fn logits(
         best: None,
         margin: None,
     };
-    if let Some([a, b]) = capture(sides, id, pair, &what)? {
+    if let Some([a, b]) = capture(sides, pair, &what)? {
         finding.elements = Elements::between(&a.logits, &b.logits);
         if let Some((judged, standard)) = best(&a.logits).zip(best(&b.logits)) {
             finding.best = Some([judged.0, standard.0]);

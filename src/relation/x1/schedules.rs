@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::record::sites::Site;
 use crate::record::{Output, Run};
-use crate::relation::localise::{Localisation, Side, between};
+use crate::relation::localise::{Execution, Localisation, Side, between};
 use crate::relation::resolve;
 use crate::strategy::{Space, cases};
 use crate::subject::{Subject, SubjectError};
@@ -137,9 +137,10 @@ pub fn localise(
     id: SampleId,
 ) -> Result<Option<Localisation>, SubjectError> {
     let name = if device.device() == host.device() { "the other" } else { device.device() };
-    let judged = Side { name, subject: device, case };
-    let standard = Side { name: host.device(), subject: host, case };
-    between(&judged, &standard, id)
+    let execution = Execution::Case(case);
+    let judged = Side { name, subject: device, execution, id };
+    let standard = Side { name: host.device(), subject: host, execution, id };
+    between(&judged, &standard)
 }
 
 fn judge(here: &Run, there: &Run) -> Schedules {

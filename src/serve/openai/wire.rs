@@ -38,6 +38,9 @@ pub(in crate::serve) struct Answer<'a, C> {
     pub(in crate::serve) choices: Vec<C>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) usage: Option<Usage>,
+    /// Of a chat; a completion has a list a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::serve) prompt_token_ids: Option<Vec<u32>>,
 }
 
 /// A choice of a completion, or a piece of one.
@@ -63,8 +66,6 @@ pub(in crate::serve) struct ChatChoice {
     pub(in crate::serve) finish_reason: Option<&'static str>,
     pub(in crate::serve) stop_reason: Option<StopReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::serve) prompt_token_ids: Option<Vec<u32>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) token_ids: Option<Vec<u32>>,
 }
 
@@ -83,8 +84,6 @@ pub(in crate::serve) struct ChatPiece {
     pub(in crate::serve) logprobs: Option<ChatLogprobs>,
     pub(in crate::serve) finish_reason: Option<&'static str>,
     pub(in crate::serve) stop_reason: Option<StopReason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::serve) prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) token_ids: Option<Vec<u32>>,
 }

@@ -89,7 +89,7 @@ impl Default for Faults {
             hostile_after: 0,
             life: 0,
             context_tokens_max: 2048,
-            step_us: 500,
+            step_us: 1000,
         }
     }
 }

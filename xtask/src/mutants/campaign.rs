@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +28,12 @@ const LIMIT_MIN: Duration = Duration::from_secs(20);
 const LIMIT_FACTOR: u32 = 5;
 /// The observer of golden snapshots, and the test that it is.
 const GOLDEN: (&str, &str) = ("G1", "golden/g1::golden::tiny");
+/// Cases of a mutant that no relation is expected to see: enough to show that it runs and changes something.
+const BLIND_CASES: u64 = 40;
 /// Cases of the twin stage: both devices run each of them.
 const TWIN_CASES: u64 = 40;
+/// Cases of a stage's first turn: about as long on the hash device as elsewhere, and all directed ones on the former.
+const TURN_CASES: [u64; 2] = [10, 3];
 
 /// Where mutants are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -82,9 +86,17 @@ pub(super) struct Clean {
     /// Digests of runs, by subject.
     digests: BTreeMap<String, Vec<String>>,
     /// Relations that held.
-    held: Vec<String>,
+    pub(super) held: Vec<String>,
     /// Time limits by program.
     limits: BTreeMap<String, Duration>,
+}
+
+/// Why nothing can be scored.
+pub(super) enum Unclean {
+    /// The untouched tree is not green.
+    Red(String),
+    /// It can't be judged here.
+    Undecided(String),
 }
 
 /// Where cases of a mutant run, in order.
@@ -102,6 +114,11 @@ fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
     }
 }
 
+/// Whether the golden snapshots alone are expected to see a mutant.
+fn is_blind(mutant: &Mutant) -> bool {
+    mutant.expect.iter().all(|expect| expect == GOLDEN.0)
+}
+
 /// Test programs that observe a mutant, as `TARGET/FILTER`: all that a harness mutant names, and the golden snapshots,
 /// which are no relation over cases.
 pub(super) fn tests_of(mutant: &Mutant, device: Device) -> Vec<&str> {
@@ -117,14 +134,15 @@ pub(super) fn tests_of(mutant: &Mutant, device: Device) -> Vec<&str> {
 impl Campaign<'_> {
     fn stage(&self, on: &str) -> Value {
         let cases = if on == "twin" { TWIN_CASES } else { self.settings.cases };
-        json!({"on": on, "model": "tiny", "dtype": "bf16", "cases": cases})
+        let turn = TURN_CASES[usize::from(on != "hash")];
+        json!({"on": on, "model": "tiny", "dtype": "bf16", "cases": cases, "turn": turn})
     }
 
     fn job(&self, stages: &[&str]) -> Value {
         json!({
             "stages": stages.iter().map(|on| self.stage(on)).collect::<Vec<_>>(),
             "seed": self.settings.seed, "relations": [], "expect": [], "needs": [],
-            "audits": self.settings.audits, "record": false, "shapes": null, "cell": false,
+            "audits": self.settings.audits, "record": false, "shapes": null, "row": false,
         })
     }
 
@@ -166,12 +184,11 @@ impl Campaign<'_> {
     }
 
     /// The clean control: no mutant chosen. Everything must be green, and every sentinel that a mutant needs must fire.
-    /// The error says what is not.
     pub(super) fn clean(
         &self,
         mutants: &[Numbered<'_>],
         plain: Option<&Path>,
-    ) -> anyhow::Result<Result<Clean, String>> {
+    ) -> anyhow::Result<Result<Clean, Unclean>> {
         let mut clean =
             Clean { digests: BTreeMap::new(), held: Vec::new(), limits: BTreeMap::new() };
         let on: &[&str] = match self.device {
@@ -183,19 +200,26 @@ impl Campaign<'_> {
         job["shapes"] = json!(self.device.name());
         let folder = self.folder.join("jobs").join("clean");
         let (ended, answer) = self.ask(self.judge()?, &job, 0, &folder, LIMIT_CLEAN)?;
-        let Some(answer) = answer else { return Ok(Err(ended.tail)) };
+        let Some(answer) = answer else {
+            // The judge's own way to say that it has no device.
+            let is_refused = ended.status.and_then(|status| status.code()) == Some(2);
+            let unclean = if is_refused { Unclean::Undecided } else { Unclean::Red };
+            return Ok(Err(unclean(ended.tail)));
+        };
         let is_red = answer["by"].as_array().is_none_or(|by| !by.is_empty());
         if is_red || answer["bs1_vs_bsn"] != false || answer["unique_texts"] != false {
-            return Ok(Err(answer.to_string()));
+            return Ok(Err(Unclean::Red(answer.to_string())));
         }
         if answer["executed"] != 0 || ended.executed {
-            return Ok(Err("a faulty branch ran although no mutant was chosen".into()));
+            return Ok(Err(Unclean::Red(
+                "a faulty branch ran although no mutant was chosen".into(),
+            )));
         }
         let fired = &answer["sentinels"];
         let judged = mutants.iter().filter(|n| n.mutant.target != Target::Harness);
         for name in judged.flat_map(|n| &n.mutant.needs).collect::<BTreeSet<_>>() {
             if fired[name].as_u64().unwrap_or(0) == 0 {
-                return Ok(Err(format!("the sentinel {name} never fired")));
+                return Ok(Err(Unclean::Red(format!("the sentinel {name} never fired"))));
             }
         }
         for (on, digests) in on.iter().zip(answer["digests"].as_array().into_iter().flatten()) {
@@ -212,7 +236,9 @@ impl Campaign<'_> {
             let (ended, other) = self.ask(plain, &job, 0, &folder, LIMIT_CLEAN)?;
             let other = other.with_context(|| ended.tail)?;
             if other["digests"] != answer["digests"] {
-                return Ok(Err("the copy with no mutant chosen differs from the tree".into()));
+                return Ok(Err(Unclean::Red(
+                    "the copy with no mutant chosen differs from the tree".into(),
+                )));
             }
         }
         let tests: BTreeSet<&str> =
@@ -220,10 +246,10 @@ impl Campaign<'_> {
         for test in tests {
             let (status, wall, tail) = self.test(test, 0, "clean-tests", LIMIT_CLEAN)?;
             if status != Some(0) {
-                return Ok(Err(format!("{test} ended with {status:?}:\n{tail}")));
+                return Ok(Err(Unclean::Red(format!("{test} ended with {status:?}:\n{tail}"))));
             }
             if !tail.contains(" passed") || tail.contains(" 0 passed") {
-                return Ok(Err(format!("{test} names no test:\n{tail}")));
+                return Ok(Err(Unclean::Red(format!("{test} names no test:\n{tail}"))));
             }
             clean.limits.insert(test.to_owned(), limit(wall));
         }
@@ -241,7 +267,10 @@ impl Campaign<'_> {
         let (target, filter) = name.split_once('/').with_context(|| format!("{name}: no slash"))?;
         let program = self.programs.get(target).with_context(|| format!("no program {target}"))?;
         let folder = self.folder.join("jobs").join(folder);
-        let ended = self.child(program, &[filter], &[], number, &folder, limit)?;
+        // What a snapshot's name begins with is the name of others, too.
+        let exact = if name == GOLDEN.1 { &["--exact"][..] } else { &[] };
+        let arguments = [&[filter], exact].concat();
+        let ended = self.child(program, &arguments, &[], number, &folder, limit)?;
         let executed = if ended.executed { "executed\n" } else { "" };
         let status = ended.status.map(|status| status.code().unwrap_or(-1));
         Ok((status, ended.wall, format!("{executed}{}", ended.tail)))
@@ -255,14 +284,26 @@ impl Campaign<'_> {
         shapes: bool,
         done: &(dyn Fn(&Row) + Sync),
     ) -> anyhow::Result<Vec<Row>> {
+        self.each(mutants, &|numbered| {
+            let row = self.one(numbered, clean, shapes)?;
+            done(&row);
+            Ok(row)
+        })
+    }
+
+    /// Does something with each mutant, with as many at once as there are jobs; results in the order given.
+    fn each<T: Send>(
+        &self,
+        mutants: &[Numbered<'_>],
+        does: &(dyn Fn(&Numbered<'_>) -> anyhow::Result<T> + Sync),
+    ) -> anyhow::Result<Vec<T>> {
         let next = AtomicUsize::new(0);
         let rows = Mutex::new(BTreeMap::new());
         let work = || -> anyhow::Result<()> {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(numbered) = mutants.get(at) else { return Ok(()) };
-                let row = self.one(numbered, clean, shapes)?;
-                done(&row);
+                let row = does(numbered)?;
                 rows.lock().expect("nobody panics while holding the lock").insert(at, row);
             }
         };
@@ -283,26 +324,24 @@ impl Campaign<'_> {
     /// Judges one mutant, unless an earlier run of the same tree did.
     fn one(&self, numbered: &Numbered<'_>, clean: &Clean, shapes: bool) -> anyhow::Result<Row> {
         let mutant = numbered.mutant;
-        let mut key = DefaultHasher::new();
-        (&mutant.text, self.digest, &self.settings, self.device, shapes).hash(&mut key);
-        let stored = self.folder.join("results");
-        let stored = stored.join(format!("{}-{:016x}.json", mutant.id, key.finish()));
-        if let Some(row) = fs::read_to_string(&stored)
-            .ok()
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .and_then(|value| Row::from_stored(mutant, &value))
-        {
+        let stored = self.stored(mutant, &("row", shapes, &self.settings));
+        if let Some(row) = read(&stored).and_then(|value| Row::from_stored(mutant, &value)) {
             return Ok(row);
         }
         let row = match mutant.target {
             Target::Harness => self.harness_mutant(numbered, clean)?,
             Target::Rust | Target::Kernel => self.engine_mutant(numbered, clean, shapes)?,
         };
-        if let Some(folder) = stored.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(&stored, row.to_stored().to_string())?;
+        write(&stored, &row.to_stored())?;
         Ok(row)
+    }
+
+    /// Where a result is kept that depends on the tree, the mutant, the device and `settings`.
+    fn stored(&self, mutant: &Mutant, settings: &impl Hash) -> PathBuf {
+        let mut key = DefaultHasher::new();
+        (&mutant.text, self.digest, settings, self.device).hash(&mut key);
+        let name = format!("{}-{:016x}.json", mutant.id, key.finish());
+        self.folder.join("results").join(name)
     }
 
     fn engine_mutant(
@@ -314,6 +353,17 @@ impl Campaign<'_> {
         let mutant = numbered.mutant;
         let on = stages(&mutant.file, self.device, &mutant.expect);
         let mut job = self.job(&on);
+        let golden = tests_of(mutant, self.device).first().copied();
+        // What nobody else is expected to see is asked of the snapshots first.
+        let first = match golden.filter(|_| is_blind(mutant)) {
+            Some(test) => Some(self.golden(test, numbered, clean)?),
+            None => None,
+        };
+        if first.is_some_and(|(red, _)| red) {
+            for stage in job["stages"].as_array_mut().into_iter().flatten() {
+                stage["cases"] = json!(self.settings.cases.min(BLIND_CASES));
+            }
+        }
         job["expect"] = json!(mutant.expect);
         job["needs"] = json!(mutant.needs);
         let none = Vec::new();
@@ -341,12 +391,15 @@ impl Campaign<'_> {
         let mut by = by;
         let mut expected = answer["expected"] == true;
         let mut seconds = answer["seconds"].as_f64().unwrap_or(wall);
-        if !expected && let Some(test) = tests_of(mutant, self.device).first() {
-            let limit = clean.limits[*test];
-            let (status, wall, _) = self.test(test, numbered.number, &mutant.id, limit)?;
-            seconds += wall.as_secs_f64();
-            expected = status == Some(101);
-            by.extend(expected.then(|| GOLDEN.0.to_owned()));
+        if let Some((red, wall)) = first {
+            seconds = wall;
+            expected |= red;
+            by.extend(red.then(|| GOLDEN.0.to_owned()));
+        } else if !expected && let Some(test) = golden {
+            let (red, wall) = self.golden(test, numbered, clean)?;
+            seconds += wall;
+            expected = red;
+            by.extend(red.then(|| GOLDEN.0.to_owned()));
         }
         let differed = number("differed");
         let verdict = if !ended.executed {
@@ -385,6 +438,18 @@ impl Campaign<'_> {
             unique_texts: saw("unique_texts"),
             ..Row::new(mutant, verdict, answer["first"].as_str().unwrap_or_default())
         })
+    }
+
+    /// Whether the snapshots are not those of the faulty engine, and the seconds that it took to see.
+    fn golden(
+        &self,
+        test: &str,
+        numbered: &Numbered<'_>,
+        clean: &Clean,
+    ) -> anyhow::Result<(bool, f64)> {
+        let limit = clean.limits[test];
+        let (status, wall, _) = self.test(test, numbered.number, &numbered.mutant.id, limit)?;
+        Ok((status == Some(101), wall.as_secs_f64()))
     }
 
     /// A faulty harness: the first of its own tests that fails kills it.
@@ -427,22 +492,66 @@ impl Campaign<'_> {
         Ok(row)
     }
 
-    /// A cell of the matrix: one relation, on cases drawn for it. `None` if the child gave no answer.
-    pub(super) fn cell(
+    /// The matrix: of each mutant the relations that are broken by it, with the number of cases up to the first that breaks
+    /// it; `None` if the child gave no answer.
+    pub(super) fn matrix(
+        &self,
+        mutants: &[Numbered<'_>],
+        clean: &Clean,
+        cases: u64,
+        done: &(dyn Fn(&str) + Sync),
+    ) -> anyhow::Result<Vec<Option<BTreeMap<String, u64>>>> {
+        self.each(mutants, &|numbered| {
+            let mutant = numbered.mutant;
+            let stored = self.stored(mutant, &("matrix", cases, self.settings.seed));
+            let answer = match read(&stored) {
+                Some(answer) => Some(answer),
+                None => {
+                    let answer = self.matrix_row(numbered, clean, cases)?;
+                    answer.as_ref().map_or(Ok(()), |answer| write(&stored, answer))?;
+                    answer
+                }
+            };
+            done(&mutant.id);
+            let broken = answer.as_ref().and_then(|answer| answer["broken"].as_object());
+            let count = |(name, cases): (&String, &Value)| Some((name.clone(), cases.as_u64()?));
+            Ok(broken.map(|broken| broken.iter().filter_map(count).collect()))
+        })
+    }
+
+    fn matrix_row(
         &self,
         numbered: &Numbered<'_>,
-        relation: &str,
         clean: &Clean,
+        cases: u64,
     ) -> anyhow::Result<Option<Value>> {
         let mutant = numbered.mutant;
-        let mut job = self.job(&stages(&mutant.file, self.device, &[]));
-        job["relations"] = json!([relation]);
-        job["expect"] = json!([relation]);
-        job["cell"] = json!(true);
-        let folder = self.folder.join("jobs").join(format!("{}-{relation}", mutant.id));
+        let on = match self.device {
+            Device::Host => stages(&mutant.file, self.device, &mutant.expect),
+            // The twin is no relation over cases.
+            Device::Cuda => vec!["cuda"],
+        };
+        let mut job = self.job(&on);
+        for stage in job["stages"].as_array_mut().into_iter().flatten() {
+            stage["cases"] = json!(cases);
+        }
+        job["row"] = json!(true);
+        let folder = self.folder.join("jobs").join(format!("{}-matrix", mutant.id));
         let limit = clean.limits[JUDGE];
         Ok(self.ask(self.judge()?, &job, numbered.number, &folder, limit)?.1)
     }
+}
+
+/// A stored result; `None` if there is none, or it is damaged.
+fn read(path: &Path) -> Option<Value> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
+fn write(path: &Path, value: &Value) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    }
+    fs::write(path, value.to_string()).with_context(|| format!("writing {}", path.display()))
 }
 
 fn limit(clean: Duration) -> Duration {

@@ -77,6 +77,15 @@ pub(super) struct Mutant {
     pub(super) text: String,
 }
 
+impl Mutant {
+    /// Whether a relation, or what ends runs, is among its expected observers; `I2` stands for all of I2.
+    pub(super) fn expects(&self, observer: &str) -> bool {
+        let family = observer.split('.').next().unwrap_or(observer);
+        let named = self.expect.iter().map(|expect| expect.split('/').next().unwrap_or(expect));
+        named.into_iter().any(|name| name == observer || name == family)
+    }
+}
+
 /// All mutants below `folder`, by identity.
 pub(super) fn read_all(folder: &Path) -> anyhow::Result<Vec<Mutant>> {
     let mut found: BTreeMap<String, Mutant> = BTreeMap::new();

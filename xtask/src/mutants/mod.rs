@@ -17,25 +17,39 @@ mod verdict;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use campaign::{Campaign, Clean, Device, Settings};
+use campaign::{Campaign, Clean, Device, Settings, Unclean};
 use format::Target;
 use programs::{JUDGE, Programs};
 use schemata::Numbered;
-use table::{Cell, Outcome};
+use table::Table;
 use verdict::{Exit, Row, Verdict};
 
 /// Seed of every campaign's cases.
 const SEED: u64 = 0;
 /// Cases a stage.
 const CASES: u64 = 400;
-/// Cases a cell of the matrix.
-const CELL_CASES: u64 = 150;
-/// Relations of the matrix, in the order of reports.
-const RELATIONS_FILE: &str = "src/relation/mod.rs";
+/// Cases a row of the matrix.
+const MATRIX_CASES: u64 = 150;
+/// Cases a stage of the quick subset.
+const QUICK_CASES: u64 = 120;
+/// The quick subset: one mutant or two of each part of the engine, each seen by another observer.
+const QUICK: [&str; 9] = [
+    "blocks_come_back_rotated",
+    "copy_missing",
+    "draw_keyed_on_the_row",
+    "last_token_of_a_block_ignored",
+    "leaked_shared_reference",
+    "resume_starts_at_one",
+    "splits_of_head_follow_the_rows",
+    "tail_of_the_last_chunk_unseen",
+    "wrong_activation",
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -50,9 +64,12 @@ pub(crate) struct Arguments {
     /// With --check, parse and apply all, and build nothing: seconds.
     #[arg(long, requires = "check", conflicts_with_all = ["bundle", "from"])]
     no_build: bool,
-    /// Ask each relation alone too, on cases drawn for it.
+    /// Ask each relation of each mutant too, up to the first case that breaks it.
     #[arg(long)]
     matrix: bool,
+    /// A few mutants and few cases, for CI.
+    #[arg(long, conflicts_with_all = ["ids", "shard", "bundle"])]
+    quick: bool,
     /// The k-th of n parts of the list, as `k/n`, from 1.
     #[arg(long, value_parser = shard)]
     shard: Option<(usize, usize)>,
@@ -62,7 +79,7 @@ pub(crate) struct Arguments {
     /// Judge Rust and harness mutants on the host, or kernel mutants on a GPU.
     #[arg(long, value_enum, default_value = "host")]
     device: Device,
-    /// Cases a stage [default: 400; a cell of the matrix: 150].
+    /// Cases a stage [default: 400, and 150 of the matrix].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     cases: Option<u64>,
     /// Switch the engine's audits off, to see what the relations see alone.
@@ -167,8 +184,7 @@ fn task(root: &Path, arguments: &Arguments) -> anyhow::Result<Exit> {
         let found = stale.iter().find(|(id, _)| *id == n.mutant.id);
         found.map(|(_, what)| Row::new(n.mutant, Verdict::Stale, what.clone()))
     };
-    let relations = if arguments.matrix { relations(root)? } else { Vec::new() };
-    judge(&campaign, &chosen, &stale_rows, plain.as_deref(), &relations, arguments)
+    judge(&campaign, &chosen, &stale_rows, plain.as_deref(), arguments)
 }
 
 /// The mutants that were asked for.
@@ -179,8 +195,10 @@ fn choose<'m>(
     for id in &arguments.ids {
         ensure!(numbered.iter().any(|n| n.mutant.id == *id), "no mutant is called {id}");
     }
-    let named =
-        |n: &&Numbered<'_>| arguments.ids.is_empty() || arguments.ids.contains(&n.mutant.id);
+    let named = |n: &&Numbered<'_>| match arguments.quick {
+        true => QUICK.contains(&n.mutant.id.as_str()),
+        false => arguments.ids.is_empty() || arguments.ids.contains(&n.mutant.id),
+    };
     let (k, n) = arguments.shard.unwrap_or((1, 1));
     let chosen = numbered.iter().filter(named).enumerate();
     Ok(chosen.filter(|(at, _)| at % n == k - 1).map(|(_, numbered)| *numbered).collect())
@@ -210,7 +228,7 @@ fn campaign<'c>(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // A GPU is shared by as many contexts as there are children.
     let usual = if arguments.device == Device::Cuda { cores.min(4) } else { cores };
-    let usual_cases = if arguments.matrix { CELL_CASES } else { CASES };
+    let usual_cases = if arguments.quick { QUICK_CASES } else { CASES };
     Campaign {
         device: arguments.device,
         settings: Settings {
@@ -232,7 +250,6 @@ fn judge(
     chosen: &[Numbered<'_>],
     stale: &dyn Fn(&Numbered<'_>) -> Option<Row>,
     plain: Option<&Path>,
-    relations: &[String],
     arguments: &Arguments,
 ) -> anyhow::Result<Exit> {
     let device = arguments.device;
@@ -244,101 +261,64 @@ fn judge(
     let fine: Vec<_> = here.iter().filter(|n| stale(n).is_none()).copied().collect();
     let clean = match campaign.clean(&fine, plain)? {
         Ok(clean) => clean,
-        Err(why) => {
+        Err(Unclean::Red(why)) => {
             println!("the clean control is red, nothing is scored: {why}");
             return Ok(Exit::Baseline);
+        }
+        Err(Unclean::Undecided(why)) => {
+            println!("could not decide: {}", why.trim());
+            return Ok(Exit::Undecided);
         }
     };
     println!("clean control: held; {} mutants", here.len());
     let done = |row: &Row| println!("{}", table::line(row));
     rows.extend(campaign.run(&fine, &clean, true, &done)?);
     rows.sort_by(|a, b| a.id.cmp(&b.id));
-    if !relations.is_empty() {
-        matrix(campaign, &fine, &clean, relations, &rows)?;
-    }
+    let matrix = match arguments.matrix {
+        true => Some(matrix(campaign, &fine, &clean, &rows, arguments)?),
+        false => None,
+    };
     print!("{}", table::summary(device.name(), &rows));
     let elsewhere = chosen.len() - here.len();
     if elsewhere > 0 {
         println!("{elsewhere} mutants are judged on another device");
     }
     if let Some(path) = &arguments.json {
-        let document = verdict::document(device.name(), &rows);
+        let mut document = verdict::document(device.name(), &rows);
+        if let Some(matrix) = matrix {
+            document["matrix"] = matrix;
+        }
         let text = serde_json::to_string_pretty(&document)? + "\n";
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(verdict::exit(&rows))
 }
 
-/// Every relation alone on every mutant of the engine.
+/// Every relation on every mutant of the engine: printed, and as JSON.
 fn matrix(
     campaign: &Campaign<'_>,
     mutants: &[Numbered<'_>],
     clean: &Clean,
-    relations: &[String],
     rows: &[Row],
-) -> anyhow::Result<()> {
-    let mut cells = Vec::new();
-    for numbered in mutants.iter().filter(|n| n.mutant.target != Target::Harness) {
-        for relation in relations {
-            let answer = campaign.cell(numbered, relation, clean)?;
-            let family = relation.split('.').next().unwrap_or(relation);
-            let names = |expect: &&String| {
-                let expect = expect.split('/').next().unwrap_or_default();
-                expect == relation || expect == family
-            };
-            cells.push(Cell {
-                mutant: numbered.mutant.id.clone(),
-                relation: relation.clone(),
-                expected: numbered.mutant.expect.iter().any(|e| names(&e)),
-                outcome: answer.map(|answer| Outcome {
-                    killed: answer["expected"] == true,
-                    cases: answer["cases"].as_u64().unwrap_or(0),
-                    seconds: answer["seconds"].as_f64().unwrap_or(0.0),
-                    minimal: answer["minimal"]
-                        .as_array()
-                        .and_then(|pair| Some((pair.first()?.as_u64()?, pair.get(1)?.as_u64()?))),
-                }),
-            });
-        }
-    }
-    let text = table::matrix(relations, &cells, rows);
-    print!("{text}");
-    let json = cells.iter().map(|cell| {
-        let outcome = cell.outcome.as_ref();
-        json!({
-            "mutant": cell.mutant, "relation": cell.relation, "expected": cell.expected,
-            "killed": outcome.map(|o| o.killed), "cases": outcome.map(|o| o.cases),
-            "seconds": outcome.map(|o| o.seconds), "minimal": outcome.and_then(|o| o.minimal),
-        })
-    });
-    let path = campaign.folder.join("matrix.json");
-    let text = serde_json::to_string_pretty(&json.collect::<Vec<_>>())?;
-    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-    println!("cells: {}", path.display());
-    Ok(())
-}
-
-/// Names of the relations, from the list in the source.
-fn relations(root: &Path) -> anyhow::Result<Vec<String>> {
-    let folder = root.join(RELATIONS_FILE);
-    let folder = folder.parent().context("the list of relations is in a folder")?;
-    let mut ids = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = fs::read_to_string(&path)?;
-            let marks = text.lines().filter_map(|line| line.trim().strip_prefix("id: \""));
-            ids.extend(marks.filter_map(|rest| Some(rest.split('"').next()?.to_owned())));
-        }
-    }
-    ids.sort();
-    ensure!(!ids.is_empty(), "no relation found in {}", folder.display());
-    Ok(ids)
+    arguments: &Arguments,
+) -> anyhow::Result<Value> {
+    let engine = mutants.iter().filter(|n| n.mutant.target != Target::Harness);
+    let engine: Vec<_> = engine.copied().collect();
+    let cases = arguments.cases.unwrap_or(MATRIX_CASES);
+    let started = Instant::now();
+    let done = AtomicUsize::new(0);
+    let progress = |id: &str| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        println!("matrix {done}/{} {id}", engine.len());
+    };
+    let broken = campaign.matrix(&engine, clean, cases, &progress)?;
+    let table = Table {
+        columns: clean.held.iter().map(String::as_str).chain(["panic", "liveness"]).collect(),
+        rows: engine.iter().map(|n| n.mutant).zip(broken).collect(),
+    };
+    print!("{}", table.text(rows));
+    println!("matrix of {cases} cases a device in {} s", started.elapsed().as_secs());
+    Ok(json!({"cases": cases, "columns": table.columns, "rows": table.json()}))
 }
 
 /// Programs, mutants and the digest of the tree, in a folder.
@@ -366,8 +346,8 @@ fn from_bundle(
     chosen: &[Numbered<'_>],
     arguments: &Arguments,
 ) -> anyhow::Result<Exit> {
-    if arguments.check || arguments.matrix {
-        bail!("a bundle has no source: --check and --matrix need the repository");
+    if arguments.check {
+        bail!("a bundle has no source: --check needs the repository");
     }
     let digest = fs::read_to_string(folder.join("digest.txt"));
     let digest = digest.with_context(|| format!("{} is no bundle", folder.display()))?;
@@ -377,7 +357,7 @@ fn from_bundle(
         chosen.iter().filter(|n| n.mutant.target != Target::Harness).copied().collect();
     let work = folder.join("work");
     let campaign = campaign(&work, arguments, programs, digest.trim().parse()?);
-    judge(&campaign, &engine, &|_| None, None, &[], arguments)
+    judge(&campaign, &engine, &|_| None, None, arguments)
 }
 
 #[cfg(test)]
@@ -390,6 +370,16 @@ mod tests {
         assert_eq!(shard("3/3"), Ok((3, 3)));
         for text in ["0/3", "4/3", "1", "a/b", "1/0"] {
             assert!(shard(text).is_err(), "{text}");
+        }
+    }
+
+    /// Goal: the quick subset asks for mutants that there are.
+    #[test]
+    fn the_quick_subset_names_mutants_of_the_host() {
+        let mutants = format::read_all(&crate::repository_root().join("mutants")).unwrap();
+        for id in QUICK {
+            let mutant = mutants.iter().find(|m| m.id == id);
+            assert!(mutant.is_some_and(|m| Device::Host.judges(m.target)), "{id}");
         }
     }
 

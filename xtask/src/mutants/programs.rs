@@ -20,8 +20,9 @@ pub(super) type Programs = BTreeMap<String, PathBuf>;
 /// Errors that the compiler found in mutants: (id, message).
 pub(super) type Refused = Vec<(String, String)>;
 
-/// Without the command line: a binary of the copy would take the place of the tree's own.
-const FEATURES: [&str; 3] = ["--no-default-features", "--features", "cuda"];
+/// The workspace's, as in `cargo test --workspace`, so that dependencies are built once; without the command line: a binary
+/// of the copy would take the place of the tree's own.
+const FEATURES: [&str; 4] = ["--workspace", "--no-default-features", "--features", "lockstep/cuda"];
 
 /// The target folder that the tree's own builds use, so that dependencies are built once.
 pub(super) fn target_folder(root: &Path) -> anyhow::Result<PathBuf> {
@@ -80,7 +81,7 @@ fn messages(
     target: &Path,
     numbered: &[Numbered<'_>],
 ) -> anyhow::Result<(Programs, Refused)> {
-    cargo.args(["--locked", "--package", "lockstep", "--message-format", "json", "--quiet"]);
+    cargo.args(["--locked", "--message-format", "json", "--quiet"]);
     cargo.args(FEATURES).arg("--target-dir").arg(target);
     let output = cargo.stderr(Stdio::piped()).output().context("starting cargo")?;
     let id_of = |file: &str, line: usize| {

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
+use super::format::Mutant;
 use super::verdict::{Row, Scores, Verdict, scores};
 
 /// One line when a mutant is done.
@@ -59,11 +62,14 @@ pub(super) fn summary(device: &str, rows: &[Row]) -> String {
             at(50),
             at(95)
         );
-        let own = killed.iter().filter(|r| r.died_only_by_itself()).count();
+        let own: Vec<&str> =
+            killed.iter().filter(|r| r.died_only_by_itself()).map(|r| r.id.as_str()).collect();
         let _ = writeln!(
             out,
-            "seen only by an audit, a panic, the ledger or the liveness bound: {own} of {}",
-            killed.len()
+            "seen only by an audit, a panic, the ledger or the liveness bound: {} of {}: {}",
+            own.len(),
+            killed.len(),
+            own.join(" ")
         );
     }
     let Scores { lockstep, bs1_vs_bsn, unique_texts } = scores(rows);
@@ -75,57 +81,47 @@ pub(super) fn summary(device: &str, rows: &[Row]) -> String {
     out
 }
 
-/// A cell of the matrix.
-#[derive(Clone, Debug)]
-pub(super) struct Cell {
-    pub(super) mutant: String,
-    pub(super) relation: String,
-    /// Whether the mutant's file expects this relation.
-    pub(super) expected: bool,
-    /// `None` if the child gave no answer.
-    pub(super) outcome: Option<Outcome>,
+/// The matrix: of each mutant the observers that saw it, with the number of cases up to the first in which they did; `None`
+/// if its child gave no answer.
+pub(super) struct Table<'t> {
+    pub(super) columns: Vec<&'t str>,
+    pub(super) rows: Vec<(&'t Mutant, Option<BTreeMap<String, u64>>)>,
 }
 
-/// What a relation made of a mutant.
-#[derive(Clone, Debug)]
-pub(super) struct Outcome {
-    pub(super) killed: bool,
-    pub(super) cases: u64,
-    pub(super) seconds: f64,
-    /// Requests and intents of the shrunk case.
-    pub(super) minimal: Option<(u64, u64)>,
-}
-
-/// Mutants down, relations across: the number of cases to the kill, `*` if it was expected, `.` for none, `!` for no
-/// answer.
-pub(super) fn matrix(relations: &[String], cells: &[Cell], rows: &[Row]) -> String {
-    let mut out = format!("{:<40}", "cases to the first kill");
-    for relation in relations {
-        let _ = write!(out, " {relation:>12}");
-    }
-    let _ = writeln!(out, " {:>10} {:>12}", "bs1_vs_bsn", "unique_texts");
-    for row in rows {
-        let _ = write!(out, "{:<40}", row.id);
-        for relation in relations {
-            let cell = cells.iter().find(|c| c.mutant == row.id && c.relation == *relation);
-            let text = match cell.map(|c| (c.expected, &c.outcome)) {
-                None => String::new(),
-                Some((_, None)) => "!".into(),
-                Some((_, Some(outcome))) if !outcome.killed => ".".into(),
-                Some((expected, Some(outcome))) => {
-                    let size = outcome.minimal.map_or(String::new(), |(r, i)| format!(" {r}+{i}"));
-                    format!("{}{}{size}", outcome.cases, if expected { "*" } else { "" })
-                }
-            };
-            let _ = write!(out, " {text:>12}");
+impl Table<'_> {
+    /// Mutants down, observers across: `*` if the observer was expected, `.` for none, `!` for no answer; then the two test
+    /// shapes.
+    pub(super) fn text(&self, rows: &[Row]) -> String {
+        let mut out = format!("{:<40}", "cases to the first kill");
+        for column in &self.columns {
+            let _ = write!(out, " {column:>12}");
         }
-        let seen = |seen: Option<bool>| match seen {
-            Some(true) => "x",
-            Some(false) => ".",
-            None => "",
-        };
-        let _ = writeln!(out, " {:>10} {:>12}", seen(row.bs1_vs_bsn), seen(row.unique_texts));
+        let _ = writeln!(out, " {:>10} {:>12}", "bs1_vs_bsn", "unique_texts");
+        for (mutant, broken) in &self.rows {
+            let _ = write!(out, "{:<40}", mutant.id);
+            for column in &self.columns {
+                let cases = broken.as_ref().map(|broken| broken.get(*column));
+                let text = match cases {
+                    None => "!".into(),
+                    Some(None) => ".".into(),
+                    Some(Some(cases)) if mutant.expects(column) => format!("{cases}*"),
+                    Some(Some(cases)) => cases.to_string(),
+                };
+                let _ = write!(out, " {text:>12}");
+            }
+            let row = rows.iter().find(|row| row.id == mutant.id);
+            let seen = |seen: Option<bool>| seen.map_or("", |seen| if seen { "x" } else { "." });
+            let bs1_vs_bsn = seen(row.and_then(|row| row.bs1_vs_bsn));
+            let unique_texts = seen(row.and_then(|row| row.unique_texts));
+            let _ = writeln!(out, " {bs1_vs_bsn:>10} {unique_texts:>12}");
+        }
+        out += "* was expected to see it\n";
+        out
     }
-    out += "* an expected killer; R+I: requests and intents of the shrunk case\n";
-    out
+
+    /// For the evidence.
+    pub(super) fn json(&self) -> Vec<Value> {
+        let row = |(mutant, broken): &(&Mutant, Option<BTreeMap<String, u64>>)| json!({"id": mutant.id, "broken": broken});
+        self.rows.iter().map(row).collect()
+    }
 }
