@@ -13,6 +13,7 @@ pub fn page(certificate: &Certificate) -> String {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.add_filter("percent", |share: f64| format!("{:.2} %", share * 100.0));
+    environment.add_filter("small", |value: f64| format!("{value:.3e}"));
     environment.add_filter("interval", interval);
     environment.add_filter("words", |name: &str| name.replace('_', " "));
     environment.add_filter("statement", statement);

@@ -56,6 +56,7 @@ pub fn small(options: &Options) -> Options {
         concurrency: vec![2, 4],
         answer_tokens: options.answer_tokens.min(8),
         arms: vec![Arm::Repeat, Arm::ConcurrentWarm],
+        shrinks: false,
         ..options.clone()
     }
 }

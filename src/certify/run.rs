@@ -51,7 +51,9 @@ pub fn run(
         firsts.extend(outcome.first.map(|first| (first, outcome.crowd)));
     }
     verdict::withhold(&mut records);
-    shrink::first_crowd(bench.session, &mut firsts, &records);
+    if options.shrinks {
+        shrink::first_crowd(bench.session, &mut firsts, &records);
+    }
     let divergences = firsts.into_iter().map(|(first, _)| first).collect();
     let samples = session.samples.of(prompts.made(options.prompts), options.answer_tokens);
     let controls = Controls { positive, negative: negative(&records) };

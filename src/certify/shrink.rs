@@ -17,7 +17,7 @@ use super::stats;
 use super::wire::{Answer, Call, Cold, WireError};
 
 /// Most requests that a search takes, whatever the run's budget.
-const REQUESTS_MAX: u64 = 240;
+const REQUESTS_MAX: u64 = 160;
 /// Times that a candidate is asked, at least and at most.
 const TRIALS: (u64, u64) = (2, 8);
 /// Times that the smallest crowd is asked in the end.
@@ -301,7 +301,8 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 is_open = true;
-                let middle = (*low + high) / 2;
+                // Most faults need no long prompts, so the first step is a large one.
+                let middle = if *low == 0 { high.div_ceil(8) } else { (*low + high) / 2 };
                 let length = match (cut, best.difference.position) {
                     // What comes after the difference is not needed to see it.
                     (Cut::AnswerTokens, Some(position)) if position + 1 < high => {
@@ -361,21 +362,28 @@ impl<'a> Search<'a> {
         {
             return Ok(Some(answer.clone()));
         }
-        let mut answers = Vec::new();
-        for _ in 0..2 {
-            let call = self.salted(call);
-            match self.session.one(&call) {
-                Ok(exchange) => answers.push(exchange.answer),
+        let first = self.salted(call);
+        let first = match self.session.one(&first) {
+            Ok(exchange) => exchange.answer,
+            Err(error) => return unless_over(error).map(|()| None),
+        };
+        // A cold one has no traffic before it that it needs.
+        let answer = match call.cold {
+            Some(_) => first,
+            None => match self.session.one(call) {
                 Err(error) => return unless_over(error).map(|()| None),
-            }
-        }
-        let [first, second] = <[Answer; 2]>::try_from(answers).expect("two were asked");
-        if same_start(&first, &second) && compare(&first, &second, Parts::All).difference.is_some()
-        {
-            return Ok(None);
-        }
-        self.alone = Some((call.clone(), second.clone()));
-        Ok(Some(second))
+                Ok(exchange) => {
+                    let second = exchange.answer;
+                    let differs = compare(&first, &second, Parts::All).difference.is_some();
+                    if differs && same_start(&first, &second) {
+                        return Ok(None);
+                    }
+                    second
+                }
+            },
+        };
+        self.alone = Some((call.clone(), answer.clone()));
+        Ok(Some(answer))
     }
 
     /// The same with a salt of its own, if it is a cold one.

@@ -267,6 +267,7 @@ impl Certify {
                 .or(config.answer_tokens)
                 .unwrap_or(default.answer_tokens),
             arms: self.arms.clone().or(config.arms.clone()).unwrap_or(default.arms),
+            shrinks: default.shrinks,
             timeout: time(self.timeout, config.timeout, default.timeout)?,
             time_max: time(self.seconds, config.seconds, default.time_max)?,
             requests_max: self.max_requests.or(config.max_requests).unwrap_or(default.requests_max),

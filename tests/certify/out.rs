@@ -15,8 +15,7 @@ fn warm(faults: Faults, options: &Options) -> Certificate {
 
 /// A fault that takes four in a step is shown by no fewer than three neighbours, and needs neither long prompts nor long
 /// answers.
-#[test]
-fn a_crowd_is_shrunk_to_what_the_fault_needs() {
+pub(crate) fn a_crowd_is_shrunk_to_what_the_fault_needs() {
     let options = small(&[Arm::ConcurrentWarm]);
     let found = warm(Faults::disturbed(When::InFlight(4), DRIFT), &options);
     let said = text::report(&found);
@@ -33,8 +32,7 @@ fn a_crowd_is_shrunk_to_what_the_fault_needs() {
 }
 
 /// What a cut would lose is kept: here the length of the prompt.
-#[test]
-fn what_the_fault_needs_is_not_cut() {
+pub(crate) fn what_the_fault_needs_is_not_cut() {
     let faults = Faults::disturbed(When::OneLengthInFlight, DRIFT);
     let found = warm(faults, &small(&[Arm::ConcurrentWarm]));
     let said = text::report(&found);
@@ -45,8 +43,7 @@ fn what_the_fault_needs_is_not_cut() {
 
 /// A fault now and then is shrunk as far as it shows, or said not to have been seen again; each cold request has a salt of
 /// its own.
-#[test]
-fn a_fault_now_and_then_is_shrunk_as_far_as_it_shows() {
+pub(crate) fn a_fault_now_and_then_is_shrunk_as_far_as_it_shows() {
     let disturbance = Disturbance { when: When::InFlight(2), how: DRIFT, rate: 0.4 };
     let faults = Faults { disturbances: vec![disturbance], ..Faults::default() };
     let options = Options { requests_max: 600, ..small(&[Arm::ConcurrentCold]) };
@@ -58,8 +55,7 @@ fn a_fault_now_and_then_is_shrunk_as_far_as_it_shows() {
 }
 
 /// Nothing left to spend: said, and the difference as it was found is still there to be sent again.
-#[test]
-fn without_requests_left_the_first_difference_is_handed_out_as_it_is() {
+pub(crate) fn without_requests_left_the_first_difference_is_handed_out_as_it_is() {
     let faults = Faults::disturbed(When::InFlight(2), DRIFT);
     let whole = warm(faults.clone(), &small(&[Arm::ConcurrentWarm]));
     let spent = whole.requests - whole.divergences[0].shrunk.as_ref().expect("shrunk").requests;
@@ -76,8 +72,7 @@ fn without_requests_left_the_first_difference_is_handed_out_as_it_is() {
 }
 
 /// One kind of answer to each prompt where nothing is wrong, and more by log-probabilities alone where values drift.
-#[test]
-fn samples_are_counted_by_prompt_and_by_batch() {
+pub(crate) fn samples_are_counted_by_prompt_and_by_batch() {
     let options = small(&[Arm::ConcurrentWarm]);
     let clean = with(Faults::default(), &options).certificate;
     assert!(clean.samples.prompts.iter().all(|s| s.unique == 1 && s.unique_logprobs == Some(1)));
@@ -94,8 +89,7 @@ fn samples_are_counted_by_prompt_and_by_batch() {
 }
 
 /// Every part of the page, with and without differences; and nothing that a server says is more than text there.
-#[test]
-fn the_page_says_what_the_report_says_and_holds_no_scripts() {
+pub(crate) fn the_page_says_what_the_report_says_and_holds_no_scripts() {
     let options = small(&Arm::ALL);
     let held = with(Faults::default(), &options).certificate;
     let page = html::page(&held);

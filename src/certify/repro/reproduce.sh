@@ -39,7 +39,7 @@ parts() {
 
 stop_if_failed() {
     if [ -e "$dir/failed" ]; then
-        echo "$url/$path: no answer" >&2
+        echo "$url/$path: no answer; OPENAI_BASE_URL names another server" >&2
         exit 2
     fi
 }
