@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         out::a_crowd_is_shrunk_to_what_the_fault_needs,
         out::what_the_fault_needs_is_not_cut,
         out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows,
-        out::without_requests_left_the_first_difference_is_handed_out_as_it_is,
+        out::what_was_not_shrunk_is_handed_out_as_it_is,
         out::samples_are_counted_by_prompt_and_by_batch,
         out::the_page_says_what_the_report_says_and_holds_no_scripts,
     ];

@@ -1,6 +1,6 @@
 //! What the certifier hands out: the smallest crowd, counts of samples, and the page.
 
-use lockstep::certify::{Arm, Certificate, Options, Verdict, html, repro, text};
+use lockstep::certify::{Arm, Certificate, Options, Plan, Verdict, html, repro, text};
 
 use crate::run::{small, with};
 use crate::server::{Disturbance, Faults, How, When};
@@ -54,21 +54,23 @@ pub(crate) fn a_fault_now_and_then_is_shrunk_as_far_as_it_shows() {
     assert!(shrunk.request.body["cache_salt"].is_string(), "{said}");
 }
 
-/// Nothing left to spend: said, and the difference as it was found is still there to be sent again.
-pub(crate) fn without_requests_left_the_first_difference_is_handed_out_as_it_is() {
+/// What was not shrunk is handed out as it was found; and a search that has next to nothing to spend says so.
+pub(crate) fn what_was_not_shrunk_is_handed_out_as_it_is() {
     let faults = Faults::disturbed(When::InFlight(2), DRIFT);
-    let whole = warm(faults.clone(), &small(&[Arm::ConcurrentWarm]));
-    let spent = whole.requests - whole.divergences[0].shrunk.as_ref().expect("shrunk").requests;
     let plan = small(&[Arm::ConcurrentWarm]);
-    let found = warm(faults, &Options { requests_max: spent + 1, ..plan });
+    let found = warm(faults.clone(), &Options { shrinks: false, ..plan.clone() });
     let first = &found.divergences[0];
-    assert!(found.requests <= spent + 1);
-    assert_eq!(first.shrunk, None);
-    assert!(first.not_shrunk.as_ref().is_some_and(|why| why.contains("budget of requests")));
+    assert_eq!((&first.shrunk, &first.not_shrunk), (&None, &None));
     let files = repro::reproducer(&found).expect("of the whole crowd");
     let last = first.neighbours.len() - 1;
-    assert!(files.shell.contains(&format!("neighbour-{last}")));
-    assert!(!files.shell.contains(&format!("neighbour-{}", last + 1)));
+    assert!(files.shell.contains(&format!("ask neighbour-{last} ")));
+    assert!(!files.shell.contains(&format!("ask neighbour-{} ", last + 1)));
+    let requests_max = Plan::new(&plan, false).expect("a plan").requests();
+    let found = warm(faults, &Options { requests_max, ..plan });
+    assert!(found.requests <= requests_max);
+    let first = &found.divergences[0];
+    let why = first.shrunk.as_ref().map_or(&first.not_shrunk, |shrunk| &shrunk.ended_by);
+    assert!(why.as_ref().is_some_and(|why| why.contains("budget of requests")), "{why:?}");
 }
 
 /// One kind of answer to each prompt where nothing is wrong, and more by log-probabilities alone where values drift.
