@@ -41,7 +41,7 @@ pub(crate) struct Context(u64);
 
 impl Context {
     pub(crate) fn new() -> Self {
-        Self(0x10c5_7e9)
+        Self(0x010c_57e9)
     }
 
     /// A context of somebody else's: what a state fault makes of ours.
