@@ -13,6 +13,8 @@ use crate::schema::Schema;
 use super::compare::Difference;
 use super::nature::Nature;
 use super::pattern::Pattern;
+use super::samples::Samples;
+use super::shrink::Shrunk;
 
 /// Schema of the document.
 pub const CERTIFICATE_SCHEMA: Schema = Schema { name: "lockstep.certificate", major: 1, minor: 0 };
@@ -137,6 +139,8 @@ pub struct Certificate {
     pub findings: Vec<Finding>,
     /// The first difference of each broken arm, with all it takes to send it again.
     pub divergences: Vec<Divergence>,
+    /// Answers and different answers, by prompt and by size of the batch.
+    pub samples: Samples,
     /// What the concurrent arms were able to see.
     pub power: Power,
     /// Completions asked for, the probes' and the controls' among them.
@@ -356,6 +360,12 @@ pub struct Divergence {
     pub got: String,
     /// Answers of this arm that differed, and answers compared.
     pub seen: [u64; 2],
+    /// 95 % interval of that share, after Clopper and Pearson.
+    pub interval: [f64; 2],
+    /// The smallest crowd found that still shows a difference.
+    pub shrunk: Option<Shrunk>,
+    /// Why there is none, where one was looked for.
+    pub not_shrunk: Option<String>,
 }
 
 /// A request as it was sent, without its headers.

@@ -72,6 +72,8 @@ pub struct Options {
     pub answer_tokens: u32,
     /// Arms to ask. [`Arm::Repeat`] is always asked: it is the negative control.
     pub arms: Vec<Arm>,
+    /// Whether the first difference in a crowd is shrunk, with what is left of the budget.
+    pub shrinks: bool,
     /// Seconds for one request.
     pub timeout: Duration,
     /// Seconds for the run.
@@ -92,6 +94,7 @@ impl Default for Options {
             rounds: 2,
             answer_tokens: 24,
             arms: Arm::ALL.to_vec(),
+            shrinks: true,
             timeout: Duration::from_secs(60),
             time_max: Duration::from_secs(600),
             requests_max: 300,

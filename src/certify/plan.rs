@@ -103,7 +103,7 @@ impl Plan {
         }
         let _ = write!(
             out,
-            "at most {} requests and about {} tokens, of {} and {} allowed",
+            "at most {} requests and about {} tokens, of {} and {} allowed; what is left is for shrinking a difference",
             self.requests(),
             self.tokens(),
             options.requests_max,
@@ -207,6 +207,11 @@ impl Prompts {
         let prompt = self.make(session, number);
         self.made.insert(number, prompt.clone());
         prompt
+    }
+
+    /// The prompts of the first `count` numbers, as far as they were made.
+    pub(crate) fn made(&self, count: u32) -> impl Iterator<Item = &Prompt> {
+        self.made.range(..count).map(|(_, prompt)| prompt)
     }
 
     fn make(&self, session: &mut Session<'_>, number: u32) -> Prompt {

@@ -60,6 +60,7 @@ pub fn small(options: &Options) -> Options {
         concurrency: vec![4, 8],
         answer_tokens: TOKENS,
         arms: vec![Arm::Repeat, Arm::ConcurrentWarm],
+        shrinks: false,
         ..options.clone()
     }
 }

@@ -13,6 +13,7 @@ use super::plan::{FEW, Plan, Prompts};
 use super::probe::{self, Facts};
 use super::score::{Outcome, Score};
 use super::session::{Ledger, Session};
+use super::shrink;
 use super::stats;
 use super::verdict::{self, Circumstances};
 use super::wire::{Client, Dialect};
@@ -43,13 +44,18 @@ pub fn run(
     let mut bench = Bench { session: &mut session, facts: &facts, options, prompts: &mut prompts };
     let (outcomes, positive) = arms(&mut bench, target)?;
     let mut records = Vec::new();
-    let (mut findings, mut divergences) = (Vec::new(), Vec::new());
+    let (mut findings, mut firsts) = (Vec::new(), Vec::new());
     for outcome in outcomes {
         records.push(outcome.record);
         findings.extend(outcome.findings);
-        divergences.extend(outcome.first);
+        firsts.extend(outcome.first.map(|first| (first, outcome.crowd)));
     }
     verdict::withhold(&mut records);
+    if options.shrinks {
+        shrink::first_crowd(bench.session, &mut firsts, &records);
+    }
+    let divergences = firsts.into_iter().map(|(first, _)| first).collect();
+    let samples = session.samples.of(prompts.made(options.prompts), options.answer_tokens);
     let controls = Controls { positive, negative: negative(&records) };
     let around = Circumstances { controls: &controls, replayed: facts.replayed.as_deref() };
     let (verdict, reasons) = verdict::decide(&records, &around);
@@ -75,6 +81,7 @@ pub fn run(
         arms: records,
         findings,
         divergences,
+        samples,
         power: stats::power(trials),
         requests: ledger.requests(),
         tokens: ledger.tokens(),

@@ -7,7 +7,7 @@ use super::compare::Comparison;
 use super::nature::{self, Nature, Picked};
 use super::pattern::Pattern;
 use super::stats;
-use super::wire::{Answer, WireError};
+use super::wire::{Answer, Call, WireError};
 
 /// An answer that was compared.
 pub(crate) struct Trial<'a> {
@@ -21,11 +21,12 @@ pub(crate) struct Trial<'a> {
     pub(crate) requests: Requests<'a>,
 }
 
-/// What was sent, for a reproducer. Made only when something differs.
+/// What was sent, for a reproducer. Bodies are made only when something differs.
 pub(crate) struct Requests<'a> {
-    pub(crate) reference: &'a dyn Fn() -> Sent,
+    pub(crate) sent: &'a dyn Fn(&Call) -> Sent,
+    pub(crate) reference: &'a Call,
     /// All that was sent together, and which of it this is.
-    pub(crate) crowd: &'a dyn Fn() -> Vec<Sent>,
+    pub(crate) crowd: &'a [Call],
     pub(crate) place: usize,
     pub(crate) stagger_ms: u64,
 }
@@ -39,6 +40,7 @@ pub(crate) struct Score {
     levels: BTreeMap<u32, Level>,
     findings: BTreeMap<(u32, Option<u64>), Finding>,
     first: Option<Divergence>,
+    crowd: Vec<Call>,
     errors: BTreeMap<String, u64>,
 }
 
@@ -47,6 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) record: ArmRecord,
     pub(crate) findings: Vec<Finding>,
     pub(crate) first: Option<Divergence>,
+    /// The requests of that first difference, as they can be sent again.
+    pub(crate) crowd: Vec<Call>,
 }
 
 impl Score {
@@ -80,6 +84,7 @@ impl Score {
             levels: BTreeMap::new(),
             findings: BTreeMap::new(),
             first: None,
+            crowd: Vec::new(),
             errors: BTreeMap::new(),
         }
     }
@@ -158,7 +163,8 @@ impl Score {
         finding.count += 1;
         finding.nature = worse(finding.nature, nature);
         if self.first.is_none() {
-            let mut neighbours = (requests.crowd)();
+            let mut neighbours: Vec<Sent> = requests.crowd.iter().map(requests.sent).collect();
+            self.crowd = requests.crowd.to_vec();
             let request = neighbours.remove(requests.place);
             self.first = Some(Divergence {
                 arm,
@@ -168,7 +174,7 @@ impl Score {
                 difference,
                 nature,
                 explanation,
-                reference: (requests.reference)(),
+                reference: (requests.sent)(requests.reference),
                 request,
                 neighbours,
                 place: requests.place as u32,
@@ -176,6 +182,9 @@ impl Score {
                 expected: expected.text.clone(),
                 got: got.text.clone(),
                 seen: [0, 0],
+                interval: [0.0, 1.0],
+                shrunk: None,
+                not_shrunk: None,
             });
         }
     }
@@ -209,11 +218,13 @@ impl Score {
         }
         if let Some(first) = &mut self.first {
             first.seen = [record.differing, record.of];
+            first.interval = record.interval;
         }
         Outcome {
             record: self.record,
             findings: self.findings.into_values().collect(),
             first: self.first,
+            crowd: self.crowd,
         }
     }
 }
@@ -232,12 +243,15 @@ fn worse(a: Nature, b: Nature) -> Nature {
 mod tests {
     use super::super::compare::tests::answer;
     use super::super::compare::{Parts, compare};
+    use super::super::wire::Prompt;
     use super::*;
 
     fn take(score: &mut Score, expected: &Answer, got: &Answer) {
-        let sent = || Sent { path: "completions".into(), body: serde_json::Value::Null };
+        let sent = |_: &Call| Sent { path: "completions".into(), body: serde_json::Value::Null };
+        let call = Call::greedy(Prompt::Ids(vec![1]), 1);
+        let crowd = [call.clone(), call.clone()];
         let requests =
-            Requests { reference: &sent, crowd: &|| vec![sent(), sent()], place: 1, stagger_ms: 0 };
+            Requests { sent: &sent, reference: &call, crowd: &crowd, place: 1, stagger_ms: 0 };
         let comparison = compare(expected, got, Parts::All);
         score.take(Trial { prompt: 3, sent: 2, in_flight: 2, comparison, expected, got, requests });
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::certificate::{Resolution, Sent};
 use super::gauge::{Gauge, Sample};
 use super::options::{Options, Progress};
+use super::samples::Collected;
 use super::wire::client::Place;
 use super::wire::{Answer, Call, Client, Dialect, Exchange, Prompt, WireError};
 use super::witness::{self, By, Span};
@@ -134,6 +135,8 @@ pub(crate) struct Session<'a> {
     pub(crate) max_in_flight: u32,
     pub(crate) witnessed: u64,
     pub(crate) unwitnessed: u64,
+    /// What answers came, by prompt and by size of crowd.
+    pub(crate) samples: Collected,
 }
 
 impl<'a> Session<'a> {
@@ -153,7 +156,16 @@ impl<'a> Session<'a> {
             max_in_flight: 0,
             witnessed: 0,
             unwitnessed: 0,
+            samples: Collected::default(),
         }
+    }
+
+    /// Another session with the same server, with salts and counts of its own.
+    pub(crate) fn beside(&self) -> Session<'a> {
+        let client = self.client.another(self.timeout);
+        let mut other = Session::new(self.ledger, client, self.dialect.clone());
+        other.salts = self.salts.wrapping_add(1 << 32);
+        other
     }
 
     /// A salt that no request of this run had.
@@ -178,6 +190,7 @@ impl<'a> Session<'a> {
             Ok(exchange) => {
                 self.failures = 0;
                 self.look_at(&exchange.answer);
+                self.samples.take(call, 1, &exchange.answer);
                 Ok(exchange)
             }
             Err(error) => {
@@ -256,8 +269,9 @@ impl<'a> Session<'a> {
         let members: Vec<Met> = members
             .map(|(exchange, in_flight)| Met { answer: exchange.answer, in_flight })
             .collect();
-        for member in &members {
+        for (call, member) in calls.iter().zip(&members) {
             self.look_at(&member.answer);
+            self.samples.take(call, sent, &member.answer);
         }
         Ok(Crowd { members, in_flight })
     }

@@ -44,6 +44,9 @@ pub fn report(certificate: &Certificate) -> String {
             percent(rate)
         );
     }
+    for line in certificate.samples.lines() {
+        let _ = writeln!(out, "{line}");
+    }
     let _ = write!(out, "scope: {}", clean(&certificate.scope));
     out
 }
@@ -79,9 +82,10 @@ pub fn first_difference(divergence: &Divergence) -> String {
         None => "the answer as a whole".into(),
     };
     let [n, m] = divergence.seen;
+    let [low, high] = divergence.interval;
     let _ = writeln!(
         out,
-        "{}: prompt {}, {place}: {} differs, {} in flight of {} sent, {n} of {m} answers",
+        "{}: prompt {}, {place}: {} differs, {} in flight of {} sent, {n} of {m} answers [{low:.4}, {high:.4}]",
         divergence.arm,
         divergence.prompt,
         difference.observable.words(),
@@ -98,10 +102,17 @@ pub fn first_difference(divergence: &Divergence) -> String {
     }
     let nature = divergence.nature.words();
     let _ = writeln!(out, "  {nature}: {}", divergence.explanation);
+    if let Some(shrunk) = &divergence.shrunk {
+        let _ = writeln!(out, "  shrunk to {}", clean(&shrunk.words()));
+    }
+    if let Some(why) = &divergence.not_shrunk {
+        let _ = writeln!(out, "  not shrunk: {}", clean(why));
+    }
     out
 }
 
-fn seen(seen: &Seen) -> String {
+/// A token, or what stands in its place.
+pub(crate) fn seen(seen: &Seen) -> String {
     let id = seen.id.map_or(String::new(), |id| format!("token {id} "));
     let value = seen.logprob.as_ref().map_or(String::new(), |value| format!(" at {value}"));
     let text: String = clean(&seen.text).chars().take(60).collect();
@@ -244,6 +255,6 @@ fn percent(share: f64) -> String {
 }
 
 /// A server's text without control characters: a terminal obeys some of them.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -13,6 +13,7 @@ use lockstep::contract::Mode;
 use lockstep::input;
 use serde::Deserialize;
 
+use super::certify_files::Files;
 use super::embedded::Embedded;
 use super::fuzz::{check_writable, is_standard_output, seconds};
 use super::open::DeviceArgument;
@@ -86,6 +87,8 @@ pub(super) struct Certify {
     /// goes to standard error.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    files: Files,
     /// Print what was found out about the server too.
     #[arg(long, short)]
     verbose: bool,
@@ -144,6 +147,7 @@ impl Certify {
             Some(path) => check_writable(path)?,
             None => {}
         }
+        self.files.check()?;
         let model = self.model.clone().or(config.model);
         let Some(url) = url else {
             // Here a model is what to serve, not what to ask for. The key is for others.
@@ -180,16 +184,22 @@ impl Certify {
     }
 
     fn store(&self, certificate: &Certificate, exit: Exit) -> Result<Exit, CliError> {
-        let Some(path) = &self.json else { return Ok(exit) };
+        // What was found is not lost with a file: broken is still broken.
+        let lost = if exit == Exit::Broken { Exit::Broken } else { Exit::Usage };
+        let mut result = exit;
+        if let Err(why) = self.files.store(certificate) {
+            eprintln!("lockstep: {why}");
+            result = lost;
+        }
+        let Some(path) = &self.json else { return Ok(result) };
         let json = serde_json::to_string_pretty(certificate).expect("a certificate serialises");
         if is_standard_output(path) {
             out::document(&json);
         } else if let Err(error) = std::fs::write(path, json + "\n") {
-            // What was found is not lost with the file: broken is still broken.
             eprintln!("lockstep: {}: {error}", path.display());
-            return Ok(if exit == Exit::Broken { Exit::Broken } else { Exit::Usage });
+            result = lost;
         }
-        Ok(exit)
+        Ok(result)
     }
 
     fn measure(
@@ -257,6 +267,7 @@ impl Certify {
                 .or(config.answer_tokens)
                 .unwrap_or(default.answer_tokens),
             arms: self.arms.clone().or(config.arms.clone()).unwrap_or(default.arms),
+            shrinks: default.shrinks,
             timeout: time(self.timeout, config.timeout, default.timeout)?,
             time_max: time(self.seconds, config.seconds, default.time_max)?,
             requests_max: self.max_requests.or(config.max_requests).unwrap_or(default.requests_max),

@@ -1,6 +1,7 @@
 //! Arguments, exit codes and the way errors are shown.
 
 mod certify;
+mod certify_files;
 mod embedded;
 mod env;
 mod fuzz;

@@ -11,6 +11,7 @@ mod a4_verdict;
 mod arms;
 mod fixture;
 mod hostile;
+mod out;
 mod power;
 mod run;
 mod server;
@@ -88,6 +89,12 @@ fn main() -> ExitCode {
         hostile::a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided,
         hostile::an_address_without_a_server_is_unusable,
         hostile::the_key_is_sent_and_never_shown,
+        out::a_crowd_is_shrunk_to_what_the_fault_needs,
+        out::what_the_fault_needs_is_not_cut,
+        out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows,
+        out::what_was_not_shrunk_is_handed_out_as_it_is,
+        out::samples_are_counted_by_prompt_and_by_batch,
+        out::the_page_says_what_the_report_says_and_holds_no_scripts,
     ];
     // Takes minutes.
     let slow = trials![power::power_is_at_least_99_percent_without_false_alarms,];

@@ -1,13 +1,15 @@
 //! `lockstep serve` as its clients meet it, over sockets.
 //!
 //! `cargo test --release --test serve -- --ignored soak_10000` sends the 10,000 requests. The test with OpenAI's own
-//! client runs where Python has it (`cargo xtask openai` fetches it into `target/`), and is listed as ignored elsewhere.
+//! client runs where Python has it (`cargo xtask openai` fetches it into `target/`), and is listed as ignored elsewhere; so is
+//! that of the certifier's file for pytest (`cargo xtask pytest`).
 
 mod chat;
 mod client;
 mod completions;
 mod limits;
 mod python;
+mod reproduce;
 mod soak;
 mod stopping;
 
@@ -76,5 +78,6 @@ fn main() -> ExitCode {
         tests.iter().map(|(name, test)| Trial::test(*name, run(*test))).collect();
     trials.push(Trial::test("soak::soak_10000", run(soak::many)).with_ignored_flag(true));
     trials.push(python::trial(arguments.list));
+    trials.extend(reproduce::trials(arguments.list));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -14,16 +14,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where `cargo xtask openai` puts the client.
-fn packages() -> PathBuf {
-    root().join("target/openai")
+/// Where `cargo xtask openai` puts the client, and `cargo xtask pytest` its package.
+pub(crate) fn packages(name: &str) -> PathBuf {
+    root().join("target").join(name)
 }
 
 fn python(arguments: &[&str]) -> std::io::Result<Output> {
     let mut command = Command::new("python3");
     command.args(arguments).stdin(Stdio::null()).env("PYTHONDONTWRITEBYTECODE", "1");
-    if packages().is_dir() {
-        command.env("PYTHONPATH", packages());
+    let packages = packages("openai");
+    if packages.is_dir() {
+        command.env("PYTHONPATH", packages);
     }
     command.output()
 }

@@ -10,7 +10,7 @@ mod kernels;
 mod model;
 mod msrv;
 mod mutants;
-mod openai;
+mod package;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ enum Task {
     },
     /// Fetch OpenAI's client for Python, for the test that asks our server through it.
     Openai,
+    /// Fetch pytest, for the test that runs the certifier's reproducer through it.
+    Pytest,
     /// Compile every kernel without a GPU: registers, spills, digests.
     Kernels {
         /// Fail on a GEMM or attention without matrix instructions, and on inexact instructions.
@@ -60,7 +62,8 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Model { name } => model::run(&root, name),
-        Task::Openai => openai::run(&root),
+        Task::Openai => package::run(&root, &package::OPENAI),
+        Task::Pytest => package::run(&root, &package::PYTEST),
         Task::Kernels { check } => kernels::run(&root, check),
         Task::Bundle { release } => bundle::run(&root, release),
         Task::Mutants(arguments) => mutants::run(&root, &arguments),

@@ -8,7 +8,7 @@ use super::super::probe::Facts;
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::{Crowd, Session};
 use super::super::wire::{Answer, Call, Cold};
-use super::{Bench, OTHER_START, References, against, alone, same_start, sent};
+use super::{Bench, OTHER_START, References, against, alone, same_start};
 
 /// After identical traffic: whatever the server caches of these prompts, it has cached.
 pub(crate) fn warm(bench: &mut Bench<'_, '_>, references: &References) -> Outcome {
@@ -122,9 +122,9 @@ pub(crate) fn judge(
             score.void_for(OTHER_START.into());
             continue;
         };
-        let reference = || session.sent(&calls[place]);
-        let all = || sent(session, calls);
-        let requests = Requests { reference: &reference, crowd: &all, place, stagger_ms };
+        let sent = |call: &Call| session.sent(call);
+        let requests =
+            Requests { sent: &sent, reference: &calls[place], crowd: calls, place, stagger_ms };
         score.take(Trial {
             prompt: *number,
             sent: calls.len() as u32,

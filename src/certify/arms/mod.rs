@@ -9,7 +9,6 @@ pub(crate) mod seed;
 pub(crate) mod stream;
 pub(crate) mod time;
 
-use super::certificate::Sent;
 use super::compare::{Comparison, Parts, compare};
 use super::options::Options;
 use super::plan::Prompts;
@@ -65,15 +64,10 @@ pub(crate) fn alone(
     (call, got): (&Call, &Answer),
     comparison: Comparison,
 ) {
-    let reference = || session.sent(reference);
-    let crowd = || vec![session.sent(call)];
-    let requests = Requests { reference: &reference, crowd: &crowd, place: 0, stagger_ms: 0 };
+    let sent = |call: &Call| session.sent(call);
+    let crowd = std::slice::from_ref(call);
+    let requests = Requests { sent: &sent, reference, crowd, place: 0, stagger_ms: 0 };
     score.take(Trial { prompt, sent: 1, in_flight: 1, comparison, expected, got, requests });
-}
-
-/// The requests of a crowd as they are sent.
-pub(crate) fn sent(session: &Session<'_>, calls: &[Call]) -> Vec<Sent> {
-    calls.iter().map(|call| session.sent(call)).collect()
 }
 
 /// Why an answer is not compared whose reference started from something else.

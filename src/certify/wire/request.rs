@@ -3,10 +3,28 @@
 use serde_json::{Map, Value, json};
 
 /// Text or token ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Prompt {
     Text(String),
     Ids(Vec<u32>),
+}
+
+impl Prompt {
+    /// In token ids, or in characters.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Prompt::Text(text) => text.chars().count(),
+            Prompt::Ids(ids) => ids.len(),
+        }
+    }
+
+    /// Its first `length` token ids or characters.
+    pub(crate) fn cut(&self, length: usize) -> Prompt {
+        match self {
+            Prompt::Text(text) => Prompt::Text(text.chars().take(length).collect()),
+            Prompt::Ids(ids) => Prompt::Ids(ids.iter().take(length).copied().collect()),
+        }
+    }
 }
 
 /// How the tokens of an answer are picked.

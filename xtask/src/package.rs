@@ -1,4 +1,5 @@
-//! `cargo xtask openai`: fetches OpenAI's client for Python, for the test that asks our server through it.
+//! `cargo xtask openai` and `cargo xtask pytest`: fetch a package of Python's, for the tests that need it: OpenAI's client asks
+//! our server, and pytest runs the certifier's reproducers.
 //!
 //! Installed through pip and whatever index pip is set up to use, into a folder of its own: nothing of the system's Python
 //! changes. The folder is put in place by a rename, so at its path it is always whole.
@@ -11,23 +12,30 @@ use anyhow::Context;
 
 use crate::model::python;
 
-/// The version that the test was written against.
-const REQUIREMENT: &str = "openai==3.57.0";
+/// A package, in the version that its test was written against.
+pub(crate) struct Package {
+    name: &'static str,
+    requirement: &'static str,
+}
 
-/// Installs the client unless it is there, and prints its path.
-pub(crate) fn run(root: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) const OPENAI: Package = Package { name: "openai", requirement: "openai==3.57.0" };
+pub(crate) const PYTEST: Package = Package { name: "pytest", requirement: "pytest==9.2.0" };
+
+/// Installs the package unless it is there, and prints its path.
+pub(crate) fn run(root: &Path, package: &Package) -> anyhow::Result<ExitCode> {
+    let Package { name, requirement } = package;
     let target = root.join("target");
     fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
-    let path = target.join("openai");
+    let path = target.join(name);
     if !path.exists() {
-        let scratch = target.join(format!(".openai-{}", std::process::id()));
+        let scratch = target.join(format!(".{name}-{}", std::process::id()));
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"];
         let install = |folder: &Path| {
             let mut command = Command::new("python3");
-            python(command.args(pip).arg("--target").arg(folder).arg(REQUIREMENT))
+            python(command.args(pip).arg("--target").arg(folder).arg(requirement))
         };
-        eprintln!("installing {REQUIREMENT}");
-        let installed = install(&scratch).with_context(|| format!("installing {REQUIREMENT}"));
+        eprintln!("installing {requirement}");
+        let installed = install(&scratch).with_context(|| format!("installing {requirement}"));
         let moved = installed.and_then(|_| {
             fs::rename(&scratch, &path).with_context(|| format!("moving it to {}", path.display()))
         });

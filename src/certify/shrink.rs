@@ -1,0 +1,441 @@
+//! From the first difference of an arm with crowds to the smallest crowd that still shows one: fewest neighbours first, then
+//! fewest tokens and shortest prompts.
+//!
+//! A fault may show only now and then, so each candidate is asked several times, as often as the share that the arm saw asks
+//! for. A candidate that showed nothing is taken for one that shows nothing: what is found is small, not proven smallest. All
+//! is sent plain, and within what is left of the run's budget.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::arms::same_start;
+use super::certificate::{Arm, ArmRecord, Divergence, Sent, Verdict};
+use super::compare::{Difference, Parts, compare};
+use super::session::Session;
+use super::stats;
+use super::wire::{Answer, Call, Cold, WireError};
+
+/// Most requests that a search takes, whatever the run's budget.
+const REQUESTS_MAX: u64 = 160;
+/// Times that a candidate is asked, at least and at most.
+const TRIALS: (u64, u64) = (2, 8);
+/// Times that the smallest crowd is asked in the end.
+const CONFIRMATIONS: u64 = 4;
+
+/// A crowd that was made smaller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shrunk {
+    /// The request whose answer in the crowd differs from its answer alone.
+    pub request: Sent,
+    /// The requests that are sent together with it, in their order.
+    pub neighbours: Vec<Sent>,
+    /// Where the request stands among its neighbours.
+    pub place: u32,
+    /// Milliseconds between one request and the next; 0 is all at once.
+    pub stagger_ms: u64,
+    /// A difference that this crowd showed.
+    pub difference: Difference,
+    /// Times that it showed one, and times that it was asked.
+    pub seen: [u64; 2],
+    /// How large it was.
+    pub from: Size,
+    /// How large it is.
+    pub to: Size,
+    /// Crowds that were asked on the way.
+    pub trials: u64,
+    /// Requests that they took, those alone among them.
+    pub requests: u64,
+    /// Whether nothing smaller that was left to try showed a difference.
+    pub minimal: bool,
+    /// What ended the search otherwise.
+    pub ended_by: Option<String>,
+}
+
+/// How large a crowd is. Prompts are measured in token ids, or in characters where they are sent as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Requests beside the one that differs.
+    pub neighbours: u64,
+    /// Length of its prompt.
+    pub prompt: u64,
+    /// Length of the neighbours' longest prompt.
+    pub neighbour_prompts: u64,
+    /// Tokens that it asks for.
+    pub answer_tokens: u64,
+    /// Most tokens that a neighbour asks for.
+    pub neighbour_answers: u64,
+}
+
+impl Shrunk {
+    /// In words, for one line.
+    pub fn words(&self) -> String {
+        let [n, m] = self.seen;
+        let (from, to) = (&self.from, &self.to);
+        let ended = match (&self.ended_by, self.minimal) {
+            (None, _) | (_, true) => "nothing smaller showed one".to_owned(),
+            (Some(why), false) => format!("not known to be the smallest: {why}"),
+        };
+        format!(
+            "{} of {} neighbours, prompt {} of {}, their prompts {} of {}, {} of {} tokens: seen in {n} of {m}, after {} crowds ({ended})",
+            to.neighbours,
+            from.neighbours,
+            to.prompt,
+            from.prompt,
+            to.neighbour_prompts,
+            from.neighbour_prompts,
+            to.answer_tokens,
+            from.answer_tokens,
+            self.trials
+        )
+    }
+}
+
+/// Shrinks the first difference among those of broken arms with crowds that can be seen again.
+pub(crate) fn first_crowd(
+    session: &Session<'_>,
+    firsts: &mut [(Divergence, Vec<Call>)],
+    records: &[ArmRecord],
+) {
+    let is_broken = |arm: Arm| records.iter().any(|r| r.arm == arm && r.verdict == Verdict::Broken);
+    for (first, calls) in
+        firsts.iter_mut().filter(|(first, _)| first.sent > 1 && is_broken(first.arm))
+    {
+        session.ledger.stage("shrinking");
+        let stagger = Duration::from_millis(first.stagger_ms);
+        // A witness is not needed to believe a difference, so nothing has to be streamed.
+        let calls = calls.iter().map(|call| Call { stream: false, ..call.clone() }).collect();
+        let case = Case { calls, place: first.place as usize, stagger };
+        match Search::new(session, first.seen).run(case) {
+            Ok(shrunk) => {
+                first.shrunk = Some(shrunk);
+                return;
+            }
+            Err(why) => first.not_shrunk = Some(why),
+        }
+    }
+}
+
+/// Requests that are sent together, and the one that is looked at.
+#[derive(Clone)]
+struct Case {
+    calls: Vec<Call>,
+    place: usize,
+    stagger: Duration,
+}
+
+/// A length that can be cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    AnswerTokens,
+    NeighbourPrompts,
+    Prompt,
+    /// Last: a neighbour whose answer is short is gone before others meet it.
+    NeighbourAnswers,
+}
+
+impl Cut {
+    const ALL: [Cut; 4] =
+        [Cut::AnswerTokens, Cut::NeighbourPrompts, Cut::Prompt, Cut::NeighbourAnswers];
+}
+
+impl Case {
+    fn neighbours(&self) -> impl Iterator<Item = &Call> {
+        let place = self.place;
+        self.calls.iter().enumerate().filter(move |(i, _)| *i != place).map(|(_, call)| call)
+    }
+
+    /// Only these of the calls, the looked at one among them.
+    fn keep(&self, kept: impl Fn(usize) -> bool) -> Case {
+        let place = (0..self.place).filter(|i| kept(*i)).count();
+        let calls = self.calls.iter().enumerate();
+        let calls =
+            calls.filter(|(i, _)| *i == self.place || kept(*i)).map(|(_, call)| call.clone());
+        Case { calls: calls.collect(), place, stagger: self.stagger }
+    }
+
+    fn size(&self) -> Size {
+        let length = |call: &Call| call.prompt.length() as u64;
+        let request = &self.calls[self.place];
+        Size {
+            neighbours: self.calls.len() as u64 - 1,
+            prompt: length(request),
+            neighbour_prompts: self.neighbours().map(length).max().unwrap_or(0),
+            answer_tokens: request.answer_tokens.into(),
+            neighbour_answers: self.neighbours().map(|c| c.answer_tokens.into()).max().unwrap_or(0),
+        }
+    }
+
+    fn length(&self, cut: Cut) -> u64 {
+        let size = self.size();
+        match cut {
+            Cut::AnswerTokens => size.answer_tokens,
+            Cut::NeighbourPrompts => size.neighbour_prompts,
+            Cut::Prompt => size.prompt,
+            Cut::NeighbourAnswers => size.neighbour_answers,
+        }
+    }
+
+    fn cut(&self, cut: Cut, length: u64) -> Case {
+        let mut case = self.clone();
+        for (i, call) in case.calls.iter_mut().enumerate() {
+            match (cut, i == self.place) {
+                (Cut::AnswerTokens, true) | (Cut::NeighbourAnswers, false) => {
+                    call.answer_tokens = call.answer_tokens.min(length as u32);
+                }
+                (Cut::Prompt, true) | (Cut::NeighbourPrompts, false) => {
+                    call.prompt = call.prompt.cut(length as usize);
+                }
+                _ => {}
+            }
+        }
+        case
+    }
+}
+
+/// The smallest case so far, and how it showed.
+struct Best {
+    case: Case,
+    difference: Difference,
+    seen: [u64; 2],
+}
+
+/// What ends a search before its time.
+type Ended = String;
+
+struct Search<'a> {
+    session: Session<'a>,
+    requests_before: u64,
+    trials_each: u64,
+    trials: u64,
+    /// The answer alone to the request that was asked last.
+    alone: Option<(Call, Answer)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(session: &Session<'a>, [n, of]: [u64; 2]) -> Search<'a> {
+        let rate = (n as f64 / of.max(1) as f64).clamp(0.05, 0.95);
+        Search {
+            session: session.beside(),
+            requests_before: session.ledger.requests(),
+            trials_each: stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1),
+            trials: 0,
+            alone: None,
+        }
+    }
+
+    fn run(mut self, whole: Case) -> Result<Shrunk, String> {
+        let from = whole.size();
+        let mut best = self.grow(&whole)?;
+        let ended_by = self.shrink(&mut best).err();
+        // How often the smallest shows is worth knowing to whoever runs it; what was asked on the way stopped at the first sight.
+        for _ in 0..CONFIRMATIONS {
+            let Ok(shown) = self.ask(&best.case) else { break };
+            best.seen[0] += u64::from(shown.is_some());
+            best.seen[1] += 1;
+        }
+        let case = &best.case;
+        Ok(Shrunk {
+            request: self.session.sent(&case.calls[case.place]),
+            neighbours: case.neighbours().map(|call| self.session.sent(call)).collect(),
+            place: case.place as u32,
+            stagger_ms: case.stagger.as_millis() as u64,
+            difference: best.difference,
+            seen: best.seen,
+            from,
+            to: case.size(),
+            trials: self.trials,
+            requests: self.requests(),
+            minimal: ended_by.is_none(),
+            ended_by,
+        })
+    }
+
+    fn requests(&self) -> u64 {
+        self.session.ledger.requests() - self.requests_before
+    }
+
+    /// The first of 1, 2, 4, … neighbours that show a difference: small crowds cost least, and most faults need no large one.
+    fn grow(&mut self, whole: &Case) -> Result<Best, String> {
+        let n = whole.calls.len();
+        let mut count = 1;
+        loop {
+            // Those next to it, going round.
+            let kept = |i: usize| (i + n - whole.place) % n <= count;
+            let candidate = whole.keep(kept);
+            let shown = self.shows(&candidate, 1).map_err(|why| {
+                format!("not seen again in crowds of up to {}: {why}", candidate.calls.len())
+            })?;
+            if let Some(best) = shown {
+                return Ok(best);
+            }
+            if count + 1 >= n {
+                return Err(format!("not seen again in {} plain crowds", self.trials));
+            }
+            count = (count * 2).min(n - 1);
+        }
+    }
+
+    /// Leaves out neighbours one by one, then cuts lengths in turn, each by bisection.
+    fn shrink(&mut self, best: &mut Best) -> Result<(), Ended> {
+        let mut at = 0;
+        while best.case.calls.len() > 2 && at < best.case.calls.len() {
+            if at == best.case.place {
+                at += 1;
+                continue;
+            }
+            match self.shows(&best.case.keep(|i| i != at), 1)? {
+                Some(smaller) => *best = smaller,
+                None => at += 1,
+            }
+        }
+        // Longest lengths that showed nothing.
+        let mut failed = [0; Cut::ALL.len()];
+        loop {
+            let mut is_open = false;
+            for (cut, low) in Cut::ALL.into_iter().zip(&mut failed) {
+                let high = best.case.length(cut);
+                if high <= *low + 1 {
+                    continue;
+                }
+                is_open = true;
+                // Most faults need no long prompts, so the first step is a large one.
+                let middle = if *low == 0 { high.div_ceil(8) } else { (*low + high) / 2 };
+                let length = match (cut, best.difference.position) {
+                    // What comes after the difference is not needed to see it.
+                    (Cut::AnswerTokens, Some(position)) if position + 1 < high => {
+                        (position + 1).max(*low + 1)
+                    }
+                    _ => middle,
+                };
+                let needed = if cut == Cut::NeighbourAnswers { self.trials_each } else { 1 };
+                match self.shows(&best.case.cut(cut, length), needed)? {
+                    Some(smaller) => *best = smaller,
+                    None => *low = length,
+                }
+            }
+            if !is_open {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks a candidate until it showed a difference `needed` times, or can't any more.
+    fn shows(&mut self, case: &Case, needed: u64) -> Result<Option<Best>, Ended> {
+        let mut seen = [0, 0];
+        while seen[1] - seen[0] <= self.trials_each - needed {
+            seen[1] += 1;
+            if let Some(difference) = self.ask(case)? {
+                seen[0] += 1;
+                if seen[0] >= needed {
+                    return Ok(Some(Best { case: case.clone(), difference, seen }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks once: the difference between the request alone and in the crowd. An answer that does not come, or that can't be
+    /// compared, shows nothing.
+    fn ask(&mut self, case: &Case) -> Result<Option<Difference>, Ended> {
+        if self.requests() >= REQUESTS_MAX {
+            return Err(format!("{REQUESTS_MAX} requests were spent on it"));
+        }
+        let Some(expected) = self.alone(&case.calls[case.place])? else { return Ok(None) };
+        let calls: Vec<Call> = case.calls.iter().map(|call| self.salted(call)).collect();
+        self.trials += 1;
+        let crowd = match self.session.crowd(&calls, case.stagger) {
+            Ok(crowd) => crowd,
+            Err(error) => return unless_over(error).map(|()| None),
+        };
+        let got = &crowd.members[case.place].answer;
+        let is_same = same_start(&expected, got);
+        Ok(compare(&expected, got, Parts::All).difference.filter(|_| is_same))
+    }
+
+    /// The answer to a request alone, after identical traffic unless it is a cold one. `None` where two of them differ.
+    fn alone(&mut self, call: &Call) -> Result<Option<Answer>, Ended> {
+        if let Some((asked, answer)) = &self.alone
+            && asked == call
+        {
+            return Ok(Some(answer.clone()));
+        }
+        let first = self.salted(call);
+        let first = match self.session.one(&first) {
+            Ok(exchange) => exchange.answer,
+            Err(error) => return unless_over(error).map(|()| None),
+        };
+        // A cold one has no traffic before it that it needs.
+        let answer = match call.cold {
+            Some(_) => first,
+            None => match self.session.one(call) {
+                Err(error) => return unless_over(error).map(|()| None),
+                Ok(exchange) => {
+                    let second = exchange.answer;
+                    let differs = compare(&first, &second, Parts::All).difference.is_some();
+                    if differs && same_start(&first, &second) {
+                        return Ok(None);
+                    }
+                    second
+                }
+            },
+        };
+        self.alone = Some((call.clone(), answer.clone()));
+        Ok(Some(answer))
+    }
+
+    /// The same with a salt of its own, if it is a cold one.
+    fn salted(&mut self, call: &Call) -> Call {
+        let is_salted = self.session.dialect.cold == Some(Cold::Salt);
+        let cold = call.cold.map(|cold| if is_salted { self.session.salt() } else { cold });
+        Call { cold, ..call.clone() }
+    }
+}
+
+/// An error of one request shows nothing; a budget that is used up ends the search.
+fn unless_over(error: WireError) -> Result<(), Ended> {
+    match error {
+        WireError::Budget(_) => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::Prompt;
+    use super::*;
+
+    fn case(place: usize) -> Case {
+        let call = |n: u32| Call::greedy(Prompt::Ids((0..n).collect()), 24);
+        Case { calls: [10, 20, 30, 40].map(call).to_vec(), place, stagger: Duration::ZERO }
+    }
+
+    #[test]
+    fn leaving_out_neighbours_keeps_the_request_in_its_place() {
+        let whole = case(2);
+        let few = whole.keep(|i| i == 3);
+        assert_eq!((few.calls.len(), few.place), (2, 0));
+        assert_eq!(few.calls, [whole.calls[2].clone(), whole.calls[3].clone()]);
+        let few = whole.keep(|i| i != 0);
+        assert_eq!((few.calls.len(), few.place), (3, 1));
+        assert_eq!(few.calls[1], whole.calls[2]);
+    }
+
+    #[test]
+    fn a_cut_is_of_the_request_or_of_its_neighbours() {
+        let whole = case(1);
+        assert_eq!(whole.cut(Cut::Prompt, 7).size(), Size { prompt: 7, ..whole.size() });
+        let size = Size { neighbour_prompts: 15, ..whole.size() };
+        let cut = whole.cut(Cut::NeighbourPrompts, 15);
+        assert_eq!(cut.size(), size);
+        assert_eq!(cut.calls[0], whole.calls[0]);
+        assert_eq!(
+            whole.cut(Cut::AnswerTokens, 3).size(),
+            Size { answer_tokens: 3, ..whole.size() }
+        );
+        let size = Size { neighbour_answers: 3, ..whole.size() };
+        assert_eq!(whole.cut(Cut::NeighbourAnswers, 3).size(), size);
+    }
+}

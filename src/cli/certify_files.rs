@@ -1,0 +1,58 @@
+//! What `lockstep certify` leaves for people: the page, and the reproducers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lockstep::certify::repro::{self, PYTHON_FILE, SHELL_FILE};
+use lockstep::certify::{Certificate, html};
+
+use super::CliError;
+use super::fuzz::check_writable;
+use super::out::say;
+
+#[derive(Args, Debug)]
+pub(super) struct Files {
+    /// Write the certificate as one HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Where answers in a crowd differ: write reproduce.sh (curl) and test_reproduce.py (pytest, or Python alone) to a folder.
+    #[arg(long, value_name = "FOLDER")]
+    reproducer: Option<PathBuf>,
+}
+
+impl Files {
+    /// Finds out before the run what could not be written after it.
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        if let Some(path) = &self.html {
+            check_writable(path)?;
+        }
+        if let Some(folder) = &self.reproducer {
+            let bad = |e| CliError::usage(format!("{}: {e}", folder.display()));
+            fs::create_dir_all(folder).map_err(bad)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was asked for. Each failure is one line.
+    pub(super) fn store(&self, certificate: &Certificate) -> Result<(), String> {
+        if let Some(path) = &self.html {
+            write(path, &html::page(certificate))?;
+        }
+        let Some(folder) = &self.reproducer else { return Ok(()) };
+        match repro::reproducer(certificate) {
+            Err(why) => say!("no reproducer: {why}"),
+            Ok(files) => {
+                let (shell, python) = (folder.join(SHELL_FILE), folder.join(PYTHON_FILE));
+                write(&shell, &files.shell)?;
+                write(&python, &files.python)?;
+                say!("reproducers: sh {}; pytest {}", shell.display(), python.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
