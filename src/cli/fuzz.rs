@@ -168,7 +168,8 @@ impl Fuzz {
             found.and_then(|r| r.not_applicable)
         };
         let unanswered = self.relations.iter().filter_map(|name| {
-            let whys: Option<Vec<&str>> = named(name.trim()).iter().map(|r| missing(r.id)).collect();
+            let whys: Option<Vec<&str>> =
+                named(name.trim()).iter().map(|r| missing(r.id)).collect();
             Some(format!("{name} was asked for, and {}", whys?.first()?))
         });
         // Where all are missing, the report says so already.
