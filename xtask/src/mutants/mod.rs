@@ -48,9 +48,9 @@ const QUICK: [&str; 9] = [
     "last_token_of_a_block_ignored",
     "leaked_shared_reference",
     "resume_starts_at_one",
+    "seed_ignored",
     "splits_of_head_follow_the_rows",
     "tail_of_the_last_chunk_unseen",
-    "wrong_activation",
 ];
 
 #[derive(clap::Args)]
