@@ -158,6 +158,11 @@ impl<D: Device> Fixture<D> {
         self
     }
 
+    /// The mode.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
     /// The model.
     pub fn model(&self) -> &DeviceModel<D> {
         &self.model

@@ -51,6 +51,8 @@
 //! A variable that begins with `LOCKSTEP_` and that nothing reads is an error.
 
 pub mod case;
+#[cfg(feature = "cli")]
+pub mod certify;
 pub mod contract;
 pub mod coverage;
 pub mod device;
@@ -65,6 +67,8 @@ pub mod reference;
 pub mod relation;
 pub mod schedule;
 pub mod schema;
+#[cfg(feature = "cli")]
+pub mod serve;
 pub mod strategy;
 pub mod subject;
 pub mod text;

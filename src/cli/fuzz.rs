@@ -66,7 +66,7 @@ pub(super) struct Fuzz {
     quiet: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 31_536_000.0 => Ok(s),
         _ => Err("expected a number of seconds above 0".into()),
@@ -334,12 +334,12 @@ fn cores() -> usize {
 }
 
 /// Whether the path is a dash, as standard output is called in arguments.
-fn is_standard_output(path: &Path) -> bool {
+pub(super) fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
 /// Finds out before the campaign, not after it, that the result could not be written.
-fn check_writable(path: &Path) -> Result<(), CliError> {
+pub(super) fn check_writable(path: &Path) -> Result<(), CliError> {
     std::fs::OpenOptions::new()
         .create(true)
         .append(true)

@@ -1,5 +1,7 @@
 //! Arguments, exit codes and the way errors are shown.
 
+mod certify;
+mod embedded;
 mod env;
 mod fuzz;
 mod fuzz_json;
@@ -10,6 +12,7 @@ mod minimize;
 mod open;
 mod out;
 mod replay;
+mod serve;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -36,6 +39,10 @@ enum Command {
     Minimize(minimize::Minimize),
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
+    /// Judge a server: does an answer depend on who else is being served?
+    Certify(certify::Certify),
+    /// Serve a model with an OpenAI-compatible API.
+    Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
@@ -98,6 +105,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Minimize(minimize) => minimize.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Certify(certify) => certify.run(),
+        Command::Serve(serve) => serve.run(),
         #[cfg(feature = "cuda")]
         Command::Kernels(kernels) => kernels.run(),
         Command::Env(env) => env.run(),

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 use lockstep::contract::{Dtype, Mode};
 use lockstep::device::Device;
+use lockstep::engine::DeviceModel;
 use lockstep::fixture::{Fixture, FreshProcess};
 use lockstep::harness::policy::{Choice, DEVICE};
 use lockstep::input;
@@ -56,6 +57,12 @@ impl ModelArguments {
         self.device.fixture(&self.model, model, mode)
     }
 
+    /// Opens the model on the device, for work that needs to know which device it is.
+    pub(super) fn open_for<W: Work>(&self, mode: Mode, work: W) -> Result<W::Out, CliError> {
+        let model = weights::source(&self.model, self.dtype).map_err(CliError::usage)?;
+        self.device.fixture_for(&self.model, model, mode, work)
+    }
+
     /// Opens the model's tokenizer.
     pub(super) fn tokenizer(&self) -> Result<Tokenizer, CliError> {
         let path = Path::new(&self.model);
@@ -97,6 +104,17 @@ impl DeviceArgument {
         model: Source<'_>,
         mode: Mode,
     ) -> Result<Box<dyn Subject>, CliError> {
+        self.fixture_for(name, model, mode, Boxed)
+    }
+
+    /// The same, for work that needs to know which device it is.
+    pub(super) fn fixture_for<W: Work>(
+        &self,
+        name: &str,
+        model: Source<'_>,
+        mode: Mode,
+        work: W,
+    ) -> Result<W::Out, CliError> {
         let program = std::env::current_exe().map_err(CliError::undecided)?;
         let fresh = |device: String| FreshProcess {
             program,
@@ -105,7 +123,7 @@ impl DeviceArgument {
         };
         if self.device == Choice::Hash {
             let fixture = with_text(Fixture::hash(name, model, mode)?, name);
-            return Ok(Box::new(fixture.with_fresh_process(fresh("hash".into()))));
+            return work.with(fixture.with_fresh_process(fresh("hash".into())));
         }
         if self.device != Choice::Host {
             match self.device.gpu() {
@@ -113,7 +131,7 @@ impl DeviceArgument {
                 Ok(context) => {
                     let fixture = with_text(Fixture::cuda(name, model, mode, &context)?, name);
                     let device = format!("cuda:{}", context.gpu().ordinal);
-                    return Ok(Box::new(fixture.with_fresh_process(fresh(device))));
+                    return work.with(fixture.with_fresh_process(fresh(device)));
                 }
                 #[cfg(not(feature = "cuda"))]
                 Ok(never) => match never {},
@@ -122,7 +140,32 @@ impl DeviceArgument {
             }
         }
         let fixture = with_text(Fixture::host(name, model, mode)?, name);
-        Ok(Box::new(fixture.with_fresh_process(fresh("host".into()))))
+        work.with(fixture.with_fresh_process(fresh("host".into())))
+    }
+}
+
+/// What is done with a fixture on any device.
+pub(super) trait Work {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn with<D>(self, fixture: Fixture<D>) -> Result<Self::Out, CliError>
+    where
+        D: Device + Send + Sync + 'static,
+        DeviceModel<D>: Send + Sync;
+}
+
+/// Makes a subject of it.
+struct Boxed;
+
+impl Work for Boxed {
+    type Out = Box<dyn Subject>;
+    fn with<D>(self, fixture: Fixture<D>) -> Result<Box<dyn Subject>, CliError>
+    where
+        D: Device + Send + Sync + 'static,
+        DeviceModel<D>: Send + Sync,
+    {
+        Ok(Box::new(fixture))
     }
 }
 

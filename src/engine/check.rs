@@ -17,10 +17,15 @@ pub fn check<D: Device>(
     workload: &Workload,
     schedule: &Schedule,
 ) -> Result<(), EngineError> {
+    schedule.validate().map_err(EngineError::BadInput)?;
+    check_world(model, world)?;
+    check_requests(model, world, workload)
+}
+
+/// Checks that an engine of this model can be made in `world`; the error is one line.
+pub fn check_world<D: Device>(model: &DeviceModel<D>, world: &World) -> Result<(), EngineError> {
     let bad = |why: String| Err(EngineError::BadInput(why));
     world.validate().map_err(EngineError::BadInput)?;
-    workload.validate().map_err(EngineError::BadInput)?;
-    schedule.validate().map_err(EngineError::BadInput)?;
     if world.model_digest != model.digest {
         return bad(format!(
             "the world names a model with digest {}, the loaded one has {}",
@@ -57,6 +62,17 @@ pub fn check<D: Device>(
             "the logits of a bucket of {rows} rows take {bytes} bytes, at most {POOL_BYTES_MAX} are allowed"
         ));
     }
+    Ok(())
+}
+
+/// Checks that these requests can run in `world`, which is one of this model; the error is one line.
+pub fn check_requests<D: Device>(
+    model: &DeviceModel<D>,
+    world: &World,
+    workload: &Workload,
+) -> Result<(), EngineError> {
+    let bad = |why: String| Err(EngineError::BadInput(why));
+    workload.validate().map_err(EngineError::BadInput)?;
     for (r, lengths) in workload.requests.iter().zip(workload.lengths()) {
         if let Some(c) = r.prompt.continuation() {
             return bad(format!(

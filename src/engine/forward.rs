@@ -24,6 +24,8 @@ pub(super) struct Forward<'m, D: Device> {
     workspace: Option<Workspace<D>>,
     /// Whether the workspace is filled with NaN before each step.
     pub(super) poison: bool,
+    /// Whether a step's results are digested.
+    watches: bool,
 }
 
 /// Digests of a row.
@@ -68,8 +70,7 @@ impl<'m, D: Device> Forward<'m, D> {
         swap_blocks: usize,
         block_size: usize,
     ) -> Result<Forward<'m, D>, DeviceError> {
-        let mut device = model.device.fresh();
-        device.watch(true);
+        let device = model.device.fresh();
         let shape = KvShape {
             layers: model.config.layers,
             blocks,
@@ -77,9 +78,22 @@ impl<'m, D: Device> Forward<'m, D> {
             kv_heads: model.config.kv_heads,
             head_dim: model.config.head_dim,
         };
-        let kv = device.alloc_kv(shape)?;
-        let swap_shape = KvShape { blocks: swap_blocks, ..shape };
-        Ok(Forward { model, device, kv, swap_shape, swap: None, workspace: None, poison: false })
+        Ok(Forward {
+            model,
+            kv: device.alloc_kv(shape)?,
+            device,
+            swap_shape: KvShape { blocks: swap_blocks, ..shape },
+            swap: None,
+            workspace: None,
+            poison: false,
+            watches: false,
+        })
+    }
+
+    /// Digests what steps compute from now on, or not.
+    pub(super) fn watch(&mut self, on: bool) {
+        self.watches = on;
+        self.device.watch(on);
     }
 
     /// The same, with memory that nobody may read full of NaN, or not.
@@ -92,7 +106,7 @@ impl<'m, D: Device> Forward<'m, D> {
         self.device.poison_block(&mut self.kv, block)
     }
 
-    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row. `padding`
+    /// Computes the rows of `layout`, leaves their logits in the workspace and returns the digests of each row: none unless it [watches](Self::watch). `padding`
     /// rows of NaN come after them in every GEMM and norm, and are nobody's. `keep` says what is kept in full.
     pub(super) fn step(
         &mut self,
@@ -161,6 +175,9 @@ impl<'m, D: Device> Forward<'m, D> {
         d.rmsnorm(norm, m, hidden, &w.h, &model.final_norm, eps, &mut w.x)?;
         let head = model.head.as_ref().unwrap_or(&model.embedding);
         d.gemm(&plan.head, m, &w.x, head, GemmOutput::Store(&mut w.logits))?;
+        if !self.watches {
+            return Ok(Computed { rows: Vec::new(), kept: BTreeMap::new() });
+        }
         let logits = d.digest_rows(rows, config.vocab, &w.logits)?;
         let log = d.take_log()?;
         let sites = Site::count(config.layers);

@@ -15,6 +15,7 @@ mod flights;
 mod fork;
 mod forward;
 mod life;
+pub mod live;
 mod model;
 mod padding;
 mod parts;
@@ -42,7 +43,7 @@ use crate::world::World;
 
 use audit::{Auditor, Launch};
 use blocks::BlockId;
-pub use check::{POOL_BYTES_MAX, check};
+pub use check::{POOL_BYTES_MAX, check, check_requests, check_world};
 use deeds::Writers;
 pub use forward::RowDigests;
 use forward::{Computed, Forward};
@@ -135,42 +136,17 @@ pub fn execute_with<D: Device>(
     audits: bool,
 ) -> Result<Run, EngineError> {
     check(model, world, workload, schedule)?;
-    let constants = model.config.constants;
-    let granules = Granules {
-        tile: constants.tile as usize,
-        split: constants.split as usize,
-        vocab: model.config.vocab,
-        positions_max: model.positions_max(),
-    };
-    let mut scheduler =
-        Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
-    scheduler.text = model.text.clone();
+    let mut engine = Engine::new(model, world, workload, schedule, seed, audits)?;
     if !audits {
-        scheduler.pool.trust();
+        engine.scheduler.pool.trust();
     }
-    let mut run = Run::default();
     for (request, lengths) in workload.requests.iter().zip(workload.lengths()) {
-        run.outputs.extend(request.sample_ids().map(|id| (id, room_for(lengths.positions))));
+        let empty = |id| (id, room_for(lengths.positions));
+        engine.run.outputs.extend(request.sample_ids().map(empty));
     }
-    let engine = Engine {
-        scheduler,
-        forward: Forward::new(
-            model,
-            world.pool_blocks as usize,
-            world.swap_blocks as usize,
-            world.block_size as usize,
-        )?
-        .with_poison(world.poison),
-        writers: Writers::default(),
-        planner: model.planner.in_mode(&world.mode),
-        block_size: world.block_size,
-        hasher: TrajectoryHasher::new(model.contract_hash().as_bytes()),
-        capture,
-        scores: Vec::new(),
-        drawn: Vec::new(),
-        auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
-        run,
-    };
+    engine.hasher = Some(TrajectoryHasher::new(model.contract_hash().as_bytes()));
+    engine.forward.watch(true);
+    engine.capture = capture;
     engine.run_to_end(boundary_bound(workload, schedule))
 }
 
@@ -193,7 +169,8 @@ struct Engine<'m, D: Device> {
     writers: Writers,
     planner: Planner,
     block_size: u32,
-    hasher: TrajectoryHasher,
+    /// `None` for an engine that runs on and on: it keeps what requests asked for and counters, and observes nothing else.
+    hasher: Option<TrajectoryHasher>,
     capture: Option<&'m Capture>,
     /// Log-probabilities of the last launch.
     scores: Vec<(SampleId, TokenScore)>,
@@ -205,6 +182,42 @@ struct Engine<'m, D: Device> {
 }
 
 impl<'m, D: Device> Engine<'m, D> {
+    /// A fresh instance, which observes nothing.
+    fn new(
+        model: &'m DeviceModel<D>,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        audits: bool,
+    ) -> Result<Engine<'m, D>, EngineError> {
+        let constants = model.config.constants;
+        let granules = Granules {
+            tile: constants.tile as usize,
+            split: constants.split as usize,
+            vocab: model.config.vocab,
+            positions_max: model.positions_max(),
+        };
+        let mut scheduler =
+            Scheduler::new(world, workload, schedule, seed, granules, &model.config.eos);
+        scheduler.text = model.text.clone();
+        let [blocks, swap_blocks, size] =
+            [world.pool_blocks, world.swap_blocks, world.block_size].map(|n| n as usize);
+        Ok(Engine {
+            scheduler,
+            forward: Forward::new(model, blocks, swap_blocks, size)?.with_poison(world.poison),
+            writers: Writers::default(),
+            planner: model.planner.in_mode(&world.mode),
+            block_size: world.block_size,
+            hasher: None,
+            capture: None,
+            scores: Vec::new(),
+            drawn: Vec::new(),
+            auditor: audits.then(|| Auditor::new(world.pool_blocks, world.block_size)),
+            run: Run::default(),
+        })
+    }
+
     fn run_to_end(mut self, bound: u64) -> Result<Run, EngineError> {
         let mut boundaries = 0;
         while !self.scheduler.is_done() {
@@ -216,22 +229,7 @@ impl<'m, D: Device> Engine<'m, D> {
                 });
             }
             boundaries += 1;
-            let step = self.scheduler.boundary();
-            self.do_deeds()?;
-            if step.is_empty() {
-                self.scheduler.skip_idle();
-            } else {
-                let padding = self.scheduler.pad(&step);
-                let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
-                let (computed, drawn) = self.launch(&step, tables, padding, false)?;
-                self.take_in(&step, computed, &drawn)?;
-            }
-            self.land()?;
-            if let Some(auditor) = &mut self.auditor {
-                auditor.after_step(&self.scheduler).map_err(audited)?;
-            }
-            self.scheduler.hash_into(&mut self.hasher);
-            self.hasher.close();
+            self.boundary()?;
         }
         // Without audits it is a relation that asks what is held.
         if self.auditor.is_some() {
@@ -251,8 +249,31 @@ impl<'m, D: Device> Engine<'m, D> {
         self.run.boundaries.merge(&self.scheduler.boundaries);
         count_variants(&mut self.run, &self.forward.device.counts()?);
         self.run.intents = self.scheduler.deviations.outcomes();
-        self.run.trajectory = self.hasher.finish();
+        self.run.trajectory = self.hasher.map(TrajectoryHasher::finish).unwrap_or_default();
         Ok(self.run)
+    }
+
+    /// Takes the decisions of the next boundary, carries out its step and what lands behind it, and returns the step.
+    fn boundary(&mut self) -> Result<Vec<Slice>, EngineError> {
+        let step = self.scheduler.boundary();
+        self.do_deeds()?;
+        if step.is_empty() {
+            self.scheduler.skip_idle();
+        } else {
+            let padding = self.scheduler.pad(&step);
+            let tables = step.iter().map(|s| self.scheduler.blocks(s).to_vec()).collect();
+            let (computed, drawn) = self.launch(&step, tables, padding, false)?;
+            self.take_in(&step, computed, &drawn)?;
+        }
+        self.land()?;
+        if let Some(auditor) = &mut self.auditor {
+            auditor.after_step(&self.scheduler).map_err(audited)?;
+        }
+        if let Some(hasher) = &mut self.hasher {
+            self.scheduler.hash_into(hasher);
+            hasher.close();
+        }
+        Ok(step)
     }
 
     /// Computes the rows of a step with these block tables and draws from them. Returns what was computed,
@@ -308,8 +329,10 @@ impl<'m, D: Device> Engine<'m, D> {
         if !left {
             self.score(step, &drawn)?;
         }
-        self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
-        self.hash_step(step, &layout, padding, &computed.rows);
+        if self.hasher.is_some() {
+            self.run.steps.push(StepShape { rows: rows as u32, sequences: step.len() as u32 });
+            self.hash_step(step, &layout, padding, &computed.rows);
+        }
         Ok((computed, drawn))
     }
 
@@ -320,12 +343,14 @@ impl<'m, D: Device> Engine<'m, D> {
         computed: Computed,
         drawn: &[Option<u32>],
     ) -> Result<(), EngineError> {
-        self.observe(step, computed)?;
-        for (id, score) in self.scores.drain(..) {
-            let output = self.run.outputs.get_mut(&id).expect("one output a sample");
-            output.scores.push(score);
+        if self.hasher.is_some() {
+            self.observe(step, computed)?;
+            for (id, score) in self.scores.drain(..) {
+                let output = self.run.outputs.get_mut(&id).expect("one output a sample");
+                output.scores.push(score);
+            }
+            self.record_draws();
         }
-        self.record_draws();
         self.scheduler.commit(step, drawn);
         self.do_deeds()
     }
@@ -405,33 +430,33 @@ impl<'m, D: Device> Engine<'m, D> {
         padding: usize,
         digests: &[RowDigests],
     ) {
-        self.hasher.tag("step");
+        let Some(hasher) = &mut self.hasher else { return };
+        hasher.tag("step");
         for (slice, rows) in step.iter().zip(&layout.sequences) {
             let SampleId { uid, sample } = self.scheduler.sequences[slice.index].id;
             let row = [uid, sample.into(), slice.start as u64, slice.len as u64];
-            self.hasher.list(row.into_iter());
-            self.hasher.list(rows.blocks.iter().copied());
+            hasher.list(row.into_iter());
+            hasher.list(rows.blocks.iter().copied());
         }
-        self.hasher.u64(padding as u64);
-        self.hasher.tag("logits");
-        self.hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
-        self.hasher.tag("sites");
-        self.hasher.tag("scores");
+        hasher.u64(padding as u64);
+        hasher.tag("logits");
+        hasher.digests(digests.len(), digests.iter().map(|d| d.logits));
+        hasher.tag("sites");
+        hasher.tag("scores");
         for (_, score) in &self.scores {
             let TokenScore { residency: _, position, token, logprob, top } = score;
-            self.hasher.list([*position, *token, *logprob].into_iter());
-            self.hasher
-                .list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
+            hasher.list([*position, *token, *logprob].into_iter());
+            hasher.list(top.iter().flat_map(|(id, x)| [*id, *x]).collect::<Vec<_>>().into_iter());
         }
-        self.hasher.tag("draws");
+        hasher.tag("draws");
         for (_, draw) in &self.drawn {
             let Draw { position, token, key, place } = draw;
-            self.hasher.list([*position, *token, *place].into_iter());
-            self.hasher.list(key.unwrap_or_default().into_iter());
+            hasher.list([*position, *token, *place].into_iter());
+            hasher.list(key.unwrap_or_default().into_iter());
         }
-        self.hasher.tag("rows");
+        hasher.tag("rows");
         for row in digests {
-            self.hasher.digests(row.sites.len(), row.sites.iter().copied());
+            hasher.digests(row.sites.len(), row.sites.iter().copied());
         }
     }
 }

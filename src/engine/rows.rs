@@ -25,8 +25,10 @@ impl<'m, D: Device> Rows<'m, D> {
     pub fn new(model: &'m DeviceModel<D>, positions: usize) -> Result<Rows<'m, D>, DeviceError> {
         let config = model.config();
         let count = positions.div_ceil(config.block_size);
+        let mut forward = Forward::new(model, count, 0, config.block_size)?;
+        forward.watch(true);
         Ok(Rows {
-            forward: Forward::new(model, count, 0, config.block_size)?,
+            forward,
             planner: Planner::new(config, &Mode::Invariant),
             block_size: config.block_size as u32,
             blocks: (0..count as u32).rev().collect(),

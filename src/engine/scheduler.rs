@@ -65,7 +65,7 @@ pub(super) struct Scheduler {
     pub(super) text: Option<Arc<Tokenizer>>,
     pub(super) sequences: Vec<Sequence>,
     /// Their order of priority, which never changes.
-    order: Arc<[usize]>,
+    pub(super) order: Arc<[usize]>,
     pub(super) pool: BlockPool,
     pub(super) swap: SwapPool,
     pub(super) index: PrefixIndex,

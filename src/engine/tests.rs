@@ -14,6 +14,7 @@ mod captures;
 mod decisions;
 mod landing;
 mod leaving;
+mod live;
 mod samples;
 
 struct Bench {

@@ -10,6 +10,7 @@ mod kernels;
 mod model;
 mod msrv;
 mod mutants;
+mod openai;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ enum Task {
         /// Which one.
         name: model::Name,
     },
+    /// Fetch OpenAI's client for Python, for the test that asks our server through it.
+    Openai,
     /// Compile every kernel without a GPU: registers, spills, digests.
     Kernels {
         /// Fail on a GEMM or attention without matrix instructions, and on inexact instructions.
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Model { name } => model::run(&root, name),
+        Task::Openai => openai::run(&root),
         Task::Kernels { check } => kernels::run(&root, check),
         Task::Bundle { release } => bundle::run(&root, release),
         Task::Mutants(arguments) => mutants::run(&root, &arguments),

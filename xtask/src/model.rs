@@ -71,7 +71,7 @@ fn fetch(package: &Package, folder: &Path, path: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs a Python command and returns its output; its errors go to stderr as they come.
-fn python(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) fn python(command: &mut Command) -> anyhow::Result<String> {
     let output = command
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -1,0 +1,150 @@
+//! What a run is asked to do, and its limits.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::certificate::Arm;
+use super::error::CertifyError;
+
+/// Most requests at once that may be asked for.
+pub const CONCURRENCY_MAX: u32 = 512;
+/// Most prompts that are judged.
+pub const PROMPTS_MAX: u32 = 256;
+/// Most tokens of an answer.
+pub const ANSWER_TOKENS_MAX: u32 = 4096;
+
+/// A server, and what is known to be broken beside it.
+#[derive(Clone)]
+pub struct Target {
+    /// Address up to and with `/v1`.
+    pub url: String,
+    /// Model; the first that the server lists without one.
+    pub model: Option<String>,
+    /// Sent as a bearer token; never printed or stored.
+    pub key: Option<Secret>,
+    /// A server like it that is known to depend on the batch. Without one, a proxy alters answers of `url`.
+    pub control: Option<String>,
+}
+
+/// A key that no text shows.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Of this text. `None` if a header could not hold it.
+    pub fn new(text: &str) -> Option<Secret> {
+        let plain = !text.is_empty() && text.bytes().all(|b| (0x21..0x7f).contains(&b));
+        plain.then(|| Secret(text.into()))
+    }
+
+    /// For the header alone.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("url", &self.url).field("model", &self.model).finish()
+    }
+}
+
+/// What to do, and limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Seed of the plan: prompts, groups, draws.
+    pub seed: u64,
+    /// Requests at once, level by level; each above 1.
+    pub concurrency: Vec<u32>,
+    /// Prompts that are judged.
+    pub prompts: u32,
+    /// Repeats after priming, at least 2.
+    pub repeats: u32,
+    /// Rounds of each level.
+    pub rounds: u32,
+    /// Tokens of an answer.
+    pub answer_tokens: u32,
+    /// Arms to ask. [`Arm::Repeat`] is always asked: it is the negative control.
+    pub arms: Vec<Arm>,
+    /// Seconds for one request.
+    pub timeout: Duration,
+    /// Seconds for the run.
+    pub time_max: Duration,
+    /// Most requests.
+    pub requests_max: u64,
+    /// Most tokens of prompts and answers together.
+    pub tokens_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            seed: 0,
+            concurrency: vec![2, 4, 8],
+            prompts: 8,
+            repeats: 3,
+            rounds: 2,
+            answer_tokens: 24,
+            arms: Arm::ALL.to_vec(),
+            timeout: Duration::from_secs(60),
+            time_max: Duration::from_secs(600),
+            requests_max: 300,
+            tokens_max: 200_000,
+        }
+    }
+}
+
+impl Options {
+    /// Whether an arm is to be asked.
+    pub fn asks(&self, arm: Arm) -> bool {
+        arm == Arm::Repeat || self.arms.contains(&arm)
+    }
+
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), CertifyError> {
+        let bad = |why: String| Err(CertifyError::BadInput(why));
+        if self.concurrency.is_empty() {
+            return bad("concurrency: at least one number above 1 is needed".into());
+        }
+        if let Some(level) = self.concurrency.iter().find(|l| !(2..=CONCURRENCY_MAX).contains(*l)) {
+            return bad(format!("concurrency {level}: expected 2 to {CONCURRENCY_MAX}"));
+        }
+        if !(2..=PROMPTS_MAX).contains(&self.prompts) {
+            return bad(format!("prompts {}: expected 2 to {PROMPTS_MAX}", self.prompts));
+        }
+        if !(2..=64).contains(&self.repeats) {
+            return bad(format!("repeats {}: expected 2 to 64", self.repeats));
+        }
+        if !(1..=1000).contains(&self.rounds) {
+            return bad(format!("rounds {}: expected 1 to 1000", self.rounds));
+        }
+        if !(2..=ANSWER_TOKENS_MAX).contains(&self.answer_tokens) {
+            let n = self.answer_tokens;
+            return bad(format!("answer tokens {n}: expected 2 to {ANSWER_TOKENS_MAX}"));
+        }
+        Ok(())
+    }
+}
+
+/// Told how far a run is.
+pub trait Progress: Sync {
+    /// An arm, a probe or a control begins.
+    fn stage(&self, name: &str);
+    /// So many of about so many requests were sent.
+    fn requests(&self, done: u64, of: u64);
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn stage(&self, _: &str) {}
+    fn requests(&self, _: u64, _: u64) {}
+}

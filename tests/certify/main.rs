@@ -1,0 +1,96 @@
+//! The certifier against servers with a fault each, and the same servers without it: every line of
+//! the list of ways in which users of such tools fool themselves.
+//!
+//! Trials do little but wait for servers that take their time, so that many run at once, whatever
+//! the number of cores.
+
+mod a4_load;
+mod a4_observable;
+mod a4_state;
+mod a4_verdict;
+mod arms;
+mod fixture;
+mod hostile;
+mod power;
+mod run;
+mod server;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+const THREADS: usize = 8;
+
+/// Trials by the names of their functions; one that is left out is dead code to the compiler.
+macro_rules! trials {
+    ($($module:ident :: $name:ident,)*) => {
+        vec![$(trial(concat!(stringify!($module), "::", stringify!($name)), $module::$name)),*]
+    };
+}
+
+fn trial(name: &str, run: fn()) -> Trial {
+    Trial::test(name, move || {
+        run();
+        Ok(())
+    })
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    let mut all = trials![
+        a4_load::a4_01_a_sequential_server_is_not_scored,
+        a4_load::a4_02_the_number_in_flight_is_measured_and_printed,
+        a4_load::a4_03_a_cap_of_the_server_shows_in_the_levels,
+        a4_load::a4_04_short_answers_are_no_load,
+        a4_load::a4_05_prompts_differ_in_length_and_from_the_first_block_on,
+        a4_load::a4_06_what_serialises_requests_is_seen,
+        a4_load::a4_07_answers_from_a_gateway_are_not_scored,
+        a4_load::traffic_that_was_sequential_is_never_clean,
+        a4_state::a4_08_a_first_request_is_no_fault_of_crowds,
+        a4_state::a4_09_priming_is_the_identical_traffic,
+        a4_state::a4_10_cold_and_warm_are_apart_from_alone_and_concurrent,
+        a4_state::a4_11_a_hit_must_be_proven,
+        a4_state::a4_12_no_flush_is_relied_on,
+        a4_state::a4_13_a_server_that_drifts_over_its_life_is_seen,
+        a4_state::a4_14_strangers_are_seen_and_witness_nothing,
+        a4_state::a4_15_settings_of_the_server_are_not_claimed,
+        a4_observable::a4_16_the_resolution_is_stated,
+        a4_observable::a4_17_only_alternatives_that_both_sides_have_are_compared,
+        a4_observable::a4_18_raw_and_processed_logprobs_are_told_apart,
+        a4_observable::a4_19_the_sampled_token_is_found_by_id,
+        a4_observable::a4_20_the_text_of_a_token_is_not_the_token,
+        a4_observable::a4_21_streams_are_joined_and_are_an_arm_of_their_own,
+        a4_observable::a4_22_finish_reason_and_length_are_compared,
+        a4_observable::a4_23_text_that_does_not_come_back_is_not_scored,
+        a4_observable::a4_24_prompts_of_other_token_counts_are_not_compared,
+        a4_observable::a4_25_no_default_of_the_server_decides,
+        a4_observable::a4_26_a_seed_must_do_something,
+        a4_verdict::a4_27_drift_is_told_from_a_state_fault,
+        a4_verdict::a4_28_the_positive_control_must_be_seen,
+        a4_verdict::a4_29_the_negative_control_must_be_clean,
+        a4_verdict::a4_30_an_intermittent_fault_has_counts_and_an_interval,
+        a4_verdict::a4_31_differences_are_grouped_by_prompt,
+        a4_verdict::a4_32_the_scope_line_says_what_was_asked,
+        a4_verdict::a4_33_no_cause_is_named,
+        a4_verdict::a4_34_refusals_void_cases_and_budgets_hold,
+        arms::a_fault_shows_in_its_own_arm,
+        arms::the_order_of_arrival_shows_in_the_order_arm,
+        fixture::without_a_fault_a_crowd_gets_the_answers_of_each_alone,
+        fixture::a_fault_of_crowds_shows_in_crowds_alone,
+        fixture::a_stream_gives_the_plain_answer,
+        fixture::a_prompt_is_scored_as_it_was_generated,
+        fixture::the_cache_of_prefixes_counts_blocks,
+        fixture::gateways_give_stored_answers,
+        fixture::odd_values_of_alternatives_go_over_the_wire,
+        fixture::a_server_turns_hostile_when_it_is_told_to,
+        hostile::a_server_that_is_hostile_from_the_start_is_unusable,
+        hostile::a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided,
+        hostile::an_address_without_a_server_is_unusable,
+        hostile::the_key_is_sent_and_never_shown,
+    ];
+    // Takes minutes.
+    let slow = trials![power::power_is_at_least_99_percent_without_false_alarms,];
+    all.extend(slow.into_iter().map(|trial| trial.with_ignored_flag(true)));
+    libtest_mimic::run(&arguments, all).exit_code()
+}

@@ -1,0 +1,93 @@
+//! Runs of the certifier with small plans, and words for what came of them.
+
+use std::time::Duration;
+
+use lockstep::certify::certificate::ArmRecord;
+use lockstep::certify::{
+    self, Arm, Certificate, CertifyError, Options, Silent, Target, Verdict, text,
+};
+
+use crate::server::{Faults, Server};
+
+/// A server and what the certifier said of it.
+pub(crate) struct Run {
+    pub(crate) server: Server,
+    pub(crate) certificate: Certificate,
+}
+
+/// Arms that need nothing but crowds.
+pub(crate) const CROWDS: [Arm; 2] = [Arm::ConcurrentCold, Arm::ConcurrentWarm];
+
+/// A plan of about two seconds.
+pub(crate) fn small(arms: &[Arm]) -> Options {
+    Options {
+        concurrency: vec![4, 8],
+        prompts: 4,
+        repeats: 3,
+        rounds: 1,
+        answer_tokens: 16,
+        arms: arms.to_vec(),
+        timeout: Duration::from_secs(10),
+        time_max: Duration::from_secs(30),
+        ..Options::default()
+    }
+}
+
+pub(crate) fn target(server: &Server) -> Target {
+    Target { url: format!("{}/v1", server.url()), model: None, key: None, control: None }
+}
+
+/// Certifies a server, and keeps it running so that it can be asked what it saw.
+pub(crate) fn with(faults: Faults, options: &Options) -> Run {
+    let server = Server::start(faults);
+    let certificate = certify::run(&target(&server), options, &Silent).expect("a certificate");
+    Run { server, certificate }
+}
+
+pub(crate) fn run(faults: Faults, arms: &[Arm]) -> Run {
+    with(faults, &small(arms))
+}
+
+/// What a run says where it may also say that there is nothing to certify.
+pub(crate) fn attempt(server: &Server, options: &Options) -> Result<Certificate, CertifyError> {
+    certify::run(&target(server), options, &Silent)
+}
+
+impl Run {
+    pub(crate) fn arm(&self, arm: Arm) -> &ArmRecord {
+        self.certificate.arm(arm).unwrap_or_else(|| panic!("no record of {arm}"))
+    }
+
+    /// All that is said of the run, in lower case.
+    pub(crate) fn said(&self) -> String {
+        text::report(&self.certificate).to_lowercase()
+    }
+
+    /// Fails with all that is said.
+    #[track_caller]
+    pub(crate) fn expect(&self, verdict: Verdict) -> &Self {
+        assert_eq!(self.certificate.verdict, verdict, "{}", text::report(&self.certificate));
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_not(&self, verdict: Verdict) -> &Self {
+        assert_ne!(self.certificate.verdict, verdict, "{}", text::report(&self.certificate));
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_arm(&self, arm: Arm, verdict: Verdict) -> &Self {
+        let said = text::report(&self.certificate);
+        assert_eq!(self.arm(arm).verdict, verdict, "{arm}: {said}");
+        self
+    }
+
+    /// Fails unless one of the words is said.
+    #[track_caller]
+    pub(crate) fn expect_said(&self, words: &[&str]) -> &Self {
+        let said = self.said();
+        assert!(words.iter().any(|word| said.contains(word)), "none of {words:?} in:\n{said}");
+        self
+    }
+}
