@@ -27,6 +27,8 @@ use crate::{marker, shapes};
 
 /// Observers that end a run. A mutant that only they have seen is shown more cases, to learn whether a relation sees it too.
 const OWN: [&str; 4] = ["audit", "panic", "ledger", "liveness"];
+/// What the text of a launch that a device refuses begins with.
+const REFUSED: &str = "launch refused";
 /// How many more.
 const MORE_CASES: u64 = 60;
 /// Executions in which a case of the matrix is shrunk: enough for its size, not for a proof that nothing more can go.
@@ -214,12 +216,12 @@ impl<'j> Stand<'j> {
         let mut seen = Seen::default();
         let mut executions = match Executions::new(subject, case) {
             Ok(executions) => executions,
-            Err(SubjectError::Failed(why)) => {
+            Err(error) => {
+                let why = ended(error)?;
                 seen.digest = hex(&Sha256::digest(&why));
                 seen.failed(why);
                 return Ok(seen);
             }
-            Err(error) => return Err(error.to_string()),
         };
         seen.digest = digest(executions.run());
         seen.sentinels = executions.run().sentinels.by_name();
@@ -239,11 +241,20 @@ impl<'j> Stand<'j> {
                     seen.first.get_or_insert_with(|| format!("{}: {divergence}", relation.id));
                     seen.broken.push((relation, *divergence));
                 }
-                Err(SubjectError::Failed(why)) => seen.failed(why),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => seen.failed(ended(error)?),
             }
         }
         Ok(seen)
+    }
+}
+
+/// What ended an execution of a faulty engine: a failure, or a launch that no device can honour. Other errors, a missing
+/// device, are not the engine's.
+fn ended(error: SubjectError) -> Result<String, String> {
+    match error {
+        SubjectError::Failed(why) => Ok(why),
+        SubjectError::Unavailable(why) if why.starts_with(REFUSED) => Ok(why),
+        other => Err(other.to_string()),
     }
 }
 
