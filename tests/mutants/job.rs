@@ -73,8 +73,8 @@ pub(crate) struct Answer {
     pub(crate) killed_at: Option<u64>,
     /// The first difference in words.
     pub(crate) first: Option<String>,
-    /// Cases up to the one in which each relation was broken for the first time; with [`Job::row`] only.
-    pub(crate) broken: BTreeMap<String, u64>,
+    /// What broke each relation first, or ended a run; with [`Job::row`] only.
+    pub(crate) broken: BTreeMap<String, Broken>,
     /// Whether batch 1 against batch N saw a difference.
     pub(crate) bs1_vs_bsn: Option<bool>,
     /// Whether there was more than one text.
@@ -85,6 +85,24 @@ pub(crate) struct Answer {
     pub(crate) digests: Vec<Vec<String>>,
     /// Cases in which each sentinel fired; with [`Job::record`] only.
     pub(crate) sentinels: BTreeMap<String, u64>,
+}
+
+/// The first case of a row in which an observer saw something.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Broken {
+    /// Cases up to it.
+    pub(crate) cases: u64,
+    /// What it shrinks to in a few executions; `None` if it ends the run.
+    pub(crate) shrunk: Option<Size>,
+}
+
+/// The size of a case.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Size {
+    pub(crate) requests: u64,
+    /// Tokens of all prompts, and those to be generated.
+    pub(crate) tokens: u64,
+    pub(crate) intents: u64,
 }
 
 /// Whether an observer is among the expected ones: `I2` stands for all of I2, `I2.swap` for each of its observables.

@@ -10,29 +10,36 @@ use std::time::Instant;
 
 use lockstep::case::Case;
 use lockstep::contract::{Mode, hex};
+use lockstep::harness::shrink::{ShrinkBudget, shrink};
 use lockstep::record::Run;
 use lockstep::relation::x1::schedules;
-use lockstep::relation::{Executions, Judgement, RELATIONS, Relation, by_id};
+use lockstep::relation::{Divergence, Executions, Judgement, RELATIONS, Relation, by_id};
 use lockstep::strategy::{Cases, Space, cases};
 use lockstep::subject::{Subject, SubjectError};
 use lockstep::unwind::guarded;
+use lockstep::workload::Request;
 use proptest::strategy::ValueTree as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::job::{Answer, Job, Stage, is_expected};
+use crate::job::{Answer, Broken, Job, Size, Stage, is_expected};
 use crate::open::{Opened, Opener, dtype};
 use crate::{marker, shapes};
 
 /// Observers that end a run. A mutant that only they have seen is shown more cases, to learn whether a relation sees it too.
 const OWN: [&str; 4] = ["audit", "panic", "ledger", "liveness"];
+/// What the text of a launch that a device refuses begins with.
+const REFUSED: &str = "launch refused";
 /// How many more.
 const MORE_CASES: u64 = 60;
+/// Executions in which a case of the matrix is shrunk: enough for its size, not for a proof that nothing more can go.
+const SHRINK_EXECUTIONS: u64 = 100;
 
 /// What was seen of one case.
 #[derive(Default)]
 struct Seen {
     by: BTreeSet<String>,
     first: Option<String>,
+    broken: Vec<(&'static Relation, Divergence)>,
     held: Vec<&'static str>,
     digest: String,
     sentinels: BTreeMap<String, u64>,
@@ -209,12 +216,12 @@ impl<'j> Stand<'j> {
         let mut seen = Seen::default();
         let mut executions = match Executions::new(subject, case) {
             Ok(executions) => executions,
-            Err(SubjectError::Failed(why)) => {
+            Err(error) => {
+                let why = ended(error)?;
                 seen.digest = hex(&Sha256::digest(&why));
                 seen.failed(why);
                 return Ok(seen);
             }
-            Err(error) => return Err(error.to_string()),
         };
         seen.digest = digest(executions.run());
         seen.sentinels = executions.run().sentinels.by_name();
@@ -232,12 +239,22 @@ impl<'j> Stand<'j> {
                     let names = divergence.all.iter().map(|o| o.name().replace(' ', "_"));
                     seen.by.extend(names.map(|name| format!("{}/{name}", relation.id)));
                     seen.first.get_or_insert_with(|| format!("{}: {divergence}", relation.id));
+                    seen.broken.push((relation, *divergence));
                 }
-                Err(SubjectError::Failed(why)) => seen.failed(why),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => seen.failed(ended(error)?),
             }
         }
         Ok(seen)
+    }
+}
+
+/// What ended an execution of a faulty engine: a failure, or a launch that no device can honour. Other errors, a missing
+/// device, are not the engine's.
+fn ended(error: SubjectError) -> Result<String, String> {
+    match error {
+        SubjectError::Failed(why) => Ok(why),
+        SubjectError::Unavailable(why) if why.starts_with(REFUSED) => Ok(why),
+        other => Err(other.to_string()),
     }
 }
 
@@ -315,10 +332,29 @@ fn row(
         let case = cases.nth(job.seed, index).current();
         let seen = stand.look(&*stand.unaudited, &left, &case, index)?;
         answer.cases += 1;
-        for by in &seen.by {
-            let observer = by.split('/').next().unwrap_or(by);
-            answer.broken.entry(observer.to_owned()).or_insert(index + 1);
+        let cases = index + 1;
+        for (relation, divergence) in &seen.broken {
+            let shrunk = guarded(|| {
+                let budget =
+                    ShrinkBudget { executions_max: SHRINK_EXECUTIONS, ..ShrinkBudget::default() };
+                size(&shrink(&*stand.unaudited, relation, &case, divergence, budget).case)
+            });
+            answer.broken.insert(relation.id.to_owned(), Broken { cases, shrunk: shrunk.ok() });
+        }
+        for by in seen.by.iter().filter(|by| OWN.contains(&by.as_str())) {
+            answer.broken.entry(by.clone()).or_insert(Broken { cases, shrunk: None });
         }
     }
     Ok(())
+}
+
+fn size(case: &Case) -> Size {
+    let tokens = |r: &Request| {
+        r.prompt.own_tokens().len() as u64 + u64::from(r.samples) * u64::from(r.max_tokens)
+    };
+    Size {
+        requests: case.workload.requests.len() as u64,
+        tokens: case.workload.requests.iter().map(tokens).sum(),
+        intents: case.schedule.intents.len() as u64,
+    }
 }

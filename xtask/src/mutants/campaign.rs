@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::format::{Mutant, Target};
@@ -19,6 +19,7 @@ use super::process::{self, Ended};
 use super::programs::{JUDGE, Programs};
 use super::schemata::Numbered;
 use super::verdict::{Row, Verdict};
+use super::watchers::{GOLDEN, is_blind, tests_of};
 
 /// A child of which the clean control says nothing yet.
 const LIMIT_CLEAN: Duration = Duration::from_secs(600);
@@ -26,8 +27,6 @@ const LIMIT_CLEAN: Duration = Duration::from_secs(600);
 const LIMIT_MIN: Duration = Duration::from_secs(20);
 /// Time limit in times of the clean control.
 const LIMIT_FACTOR: u32 = 5;
-/// The observer of golden snapshots, and the test that it is.
-const GOLDEN: (&str, &str) = ("G1", "golden/g1::golden::tiny");
 /// Cases of a mutant that no relation is expected to see: enough to show that it runs and changes something.
 const BLIND_CASES: u64 = 40;
 /// Cases of the twin stage: both devices run each of them.
@@ -88,7 +87,7 @@ pub(super) struct Clean {
     /// Relations that held.
     pub(super) held: Vec<String>,
     /// Time limits by program.
-    limits: BTreeMap<String, Duration>,
+    pub(super) limits: BTreeMap<String, Duration>,
 }
 
 /// Why nothing can be scored.
@@ -100,7 +99,7 @@ pub(super) enum Unclean {
 }
 
 /// Where cases of a mutant run, in order.
-fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
+pub(super) fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
     if device == Device::Cuda {
         let twin_only = expect.iter().all(|e| e.starts_with("X1"));
         return if twin_only { vec!["twin"] } else { vec!["cuda", "twin"] };
@@ -114,23 +113,6 @@ fn stages(file: &str, device: Device, expect: &[String]) -> Vec<&'static str> {
     }
 }
 
-/// Whether the golden snapshots alone are expected to see a mutant.
-fn is_blind(mutant: &Mutant) -> bool {
-    mutant.expect.iter().all(|expect| expect == GOLDEN.0)
-}
-
-/// Test programs that observe a mutant, as `TARGET/FILTER`: all that a harness mutant names, and the golden snapshots,
-/// which are no relation over cases.
-pub(super) fn tests_of(mutant: &Mutant, device: Device) -> Vec<&str> {
-    match (mutant.target, device) {
-        (Target::Harness, _) => mutant.expect.iter().map(String::as_str).collect(),
-        (Target::Rust, Device::Host) if mutant.expect.iter().any(|e| e == GOLDEN.0) => {
-            vec![GOLDEN.1]
-        }
-        _ => Vec::new(),
-    }
-}
-
 impl Campaign<'_> {
     fn stage(&self, on: &str) -> Value {
         let cases = if on == "twin" { TWIN_CASES } else { self.settings.cases };
@@ -138,7 +120,7 @@ impl Campaign<'_> {
         json!({"on": on, "model": "tiny", "dtype": "bf16", "cases": cases, "turn": turn})
     }
 
-    fn job(&self, stages: &[&str]) -> Value {
+    pub(super) fn job(&self, stages: &[&str]) -> Value {
         json!({
             "stages": stages.iter().map(|on| self.stage(on)).collect::<Vec<_>>(),
             "seed": self.settings.seed, "relations": [], "expect": [], "needs": [],
@@ -147,7 +129,7 @@ impl Campaign<'_> {
     }
 
     /// Runs the judge with a job; its answer, unless it ended without one.
-    fn ask(
+    pub(super) fn ask(
         &self,
         program: &Path,
         job: &Value,
@@ -165,7 +147,7 @@ impl Campaign<'_> {
         Ok((ended, text.and_then(|text| serde_json::from_str(&text).ok())))
     }
 
-    fn child(
+    pub(super) fn child(
         &self,
         program: &Path,
         arguments: &[&str],
@@ -179,7 +161,7 @@ impl Campaign<'_> {
         process::run(program, arguments, &all, number, folder, limit)
     }
 
-    fn judge(&self) -> anyhow::Result<&Path> {
+    pub(super) fn judge(&self) -> anyhow::Result<&Path> {
         self.programs.get(JUDGE).map(PathBuf::as_path).context("no judge was built")
     }
 
@@ -256,26 +238,6 @@ impl Campaign<'_> {
         Ok(Ok(clean))
     }
 
-    /// Runs one self test, named `TARGET/FILTER`; exit code, time, output.
-    fn test(
-        &self,
-        name: &str,
-        number: u32,
-        folder: &str,
-        limit: Duration,
-    ) -> anyhow::Result<(Option<i32>, Duration, String)> {
-        let (target, filter) = name.split_once('/').with_context(|| format!("{name}: no slash"))?;
-        let program = self.programs.get(target).with_context(|| format!("no program {target}"))?;
-        let folder = self.folder.join("jobs").join(folder);
-        // What a snapshot's name begins with is the name of others, too.
-        let exact = if name == GOLDEN.1 { &["--exact"][..] } else { &[] };
-        let arguments = [&[filter], exact].concat();
-        let ended = self.child(program, &arguments, &[], number, &folder, limit)?;
-        let executed = if ended.executed { "executed\n" } else { "" };
-        let status = ended.status.map(|status| status.code().unwrap_or(-1));
-        Ok((status, ended.wall, format!("{executed}{}", ended.tail)))
-    }
-
     /// Judges the mutants, as many at once as there are jobs; rows in the order given.
     pub(super) fn run(
         &self,
@@ -292,7 +254,7 @@ impl Campaign<'_> {
     }
 
     /// Does something with each mutant, with as many at once as there are jobs; results in the order given.
-    fn each<T: Send>(
+    pub(super) fn each<T: Send>(
         &self,
         mutants: &[Numbered<'_>],
         does: &(dyn Fn(&Numbered<'_>) -> anyhow::Result<T> + Sync),
@@ -337,7 +299,7 @@ impl Campaign<'_> {
     }
 
     /// Where a result is kept that depends on the tree, the mutant, the device and `settings`.
-    fn stored(&self, mutant: &Mutant, settings: &impl Hash) -> PathBuf {
+    pub(super) fn stored(&self, mutant: &Mutant, settings: &impl Hash) -> PathBuf {
         let mut key = DefaultHasher::new();
         (&mutant.text, self.digest, settings, self.device).hash(&mut key);
         let name = format!("{}-{:016x}.json", mutant.id, key.finish());
@@ -439,115 +401,14 @@ impl Campaign<'_> {
             ..Row::new(mutant, verdict, answer["first"].as_str().unwrap_or_default())
         })
     }
-
-    /// Whether the snapshots are not those of the faulty engine, and the seconds that it took to see.
-    fn golden(
-        &self,
-        test: &str,
-        numbered: &Numbered<'_>,
-        clean: &Clean,
-    ) -> anyhow::Result<(bool, f64)> {
-        let limit = clean.limits[test];
-        let (status, wall, _) = self.test(test, numbered.number, &numbered.mutant.id, limit)?;
-        Ok((status == Some(101), wall.as_secs_f64()))
-    }
-
-    /// A faulty harness: the first of its own tests that fails kills it.
-    fn harness_mutant(&self, numbered: &Numbered<'_>, clean: &Clean) -> anyhow::Result<Row> {
-        let mutant = numbered.mutant;
-        let mut row = Row::new(mutant, Verdict::NotExercised, "");
-        for test in tests_of(mutant, self.device) {
-            let limit = clean.limits[test];
-            let (status, wall, tail) = self.test(test, numbered.number, &mutant.id, limit)?;
-            row.seconds += wall.as_secs_f64();
-            row.cases += 1;
-            let executed = tail.starts_with("executed\n");
-            row.executed += u64::from(executed);
-            if executed && row.verdict == Verdict::NotExercised {
-                row.verdict = Verdict::Survived;
-            }
-            row.reached = row.executed;
-            match status {
-                Some(0) => {}
-                None => {
-                    row.verdict = Verdict::Timeout;
-                    row.detail = format!("{test} was not done within {} s", limit.as_secs());
-                }
-                // Tests that fail end with 101.
-                Some(101) => {
-                    ensure!(executed, "{}: {test} fails, and the mutant did not run", mutant.id);
-                    row.by.push(test.to_owned());
-                    row.expected = true;
-                    row.differed = 1;
-                    row.verdict = Verdict::Killed;
-                    row.detail = tail;
-                    break;
-                }
-                Some(code) => {
-                    row.verdict = Verdict::Crashed;
-                    row.detail = format!("{test} ended with {code}:\n{tail}");
-                }
-            }
-        }
-        Ok(row)
-    }
-
-    /// The matrix: of each mutant the relations that are broken by it, with the number of cases up to the first that breaks
-    /// it; `None` if the child gave no answer.
-    pub(super) fn matrix(
-        &self,
-        mutants: &[Numbered<'_>],
-        clean: &Clean,
-        cases: u64,
-        done: &(dyn Fn(&str) + Sync),
-    ) -> anyhow::Result<Vec<Option<BTreeMap<String, u64>>>> {
-        self.each(mutants, &|numbered| {
-            let mutant = numbered.mutant;
-            let stored = self.stored(mutant, &("matrix", cases, self.settings.seed));
-            let answer = match read(&stored) {
-                Some(answer) => Some(answer),
-                None => {
-                    let answer = self.matrix_row(numbered, clean, cases)?;
-                    answer.as_ref().map_or(Ok(()), |answer| write(&stored, answer))?;
-                    answer
-                }
-            };
-            done(&mutant.id);
-            let broken = answer.as_ref().and_then(|answer| answer["broken"].as_object());
-            let count = |(name, cases): (&String, &Value)| Some((name.clone(), cases.as_u64()?));
-            Ok(broken.map(|broken| broken.iter().filter_map(count).collect()))
-        })
-    }
-
-    fn matrix_row(
-        &self,
-        numbered: &Numbered<'_>,
-        clean: &Clean,
-        cases: u64,
-    ) -> anyhow::Result<Option<Value>> {
-        let mutant = numbered.mutant;
-        let on = match self.device {
-            Device::Host => stages(&mutant.file, self.device, &mutant.expect),
-            // The twin is no relation over cases.
-            Device::Cuda => vec!["cuda"],
-        };
-        let mut job = self.job(&on);
-        for stage in job["stages"].as_array_mut().into_iter().flatten() {
-            stage["cases"] = json!(cases);
-        }
-        job["row"] = json!(true);
-        let folder = self.folder.join("jobs").join(format!("{}-matrix", mutant.id));
-        let limit = clean.limits[JUDGE];
-        Ok(self.ask(self.judge()?, &job, numbered.number, &folder, limit)?.1)
-    }
 }
 
 /// A stored result; `None` if there is none, or it is damaged.
-fn read(path: &Path) -> Option<Value> {
+pub(super) fn read(path: &Path) -> Option<Value> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
-fn write(path: &Path, value: &Value) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, value: &Value) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }

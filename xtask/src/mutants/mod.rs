@@ -7,12 +7,14 @@
 mod campaign;
 mod format;
 mod kernels;
+mod matrix;
 mod process;
 mod programs;
 mod schemata;
 mod table;
 mod tree;
 mod verdict;
+mod watchers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,9 +27,9 @@ use serde_json::{Value, json};
 
 use campaign::{Campaign, Clean, Device, Settings, Unclean};
 use format::Target;
+use matrix::Table;
 use programs::{JUDGE, Programs};
 use schemata::Numbered;
-use table::Table;
 use verdict::{Exit, Row, Verdict};
 
 /// Seed of every campaign's cases.
@@ -46,9 +48,9 @@ const QUICK: [&str; 9] = [
     "last_token_of_a_block_ignored",
     "leaked_shared_reference",
     "resume_starts_at_one",
+    "seed_ignored",
     "splits_of_head_follow_the_rows",
     "tail_of_the_last_chunk_unseen",
-    "wrong_activation",
 ];
 
 #[derive(clap::Args)]
@@ -210,7 +212,7 @@ fn targets(chosen: &[Numbered<'_>], arguments: &Arguments) -> Vec<String> {
     let device = arguments.device;
     let is_judged = !arguments.check && arguments.bundle.is_none();
     let judged = chosen.iter().filter(|n| is_judged && device.judges(n.mutant.target));
-    for test in judged.flat_map(|n| campaign::tests_of(n.mutant, device)) {
+    for test in judged.flat_map(|n| watchers::tests_of(n.mutant, device)) {
         let target = test.split('/').next().unwrap_or(test).to_owned();
         if !targets.contains(&target) {
             targets.push(target);

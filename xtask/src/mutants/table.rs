@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-
-use super::format::Mutant;
 use super::verdict::{Row, Scores, Verdict, scores};
 
 /// One line when a mutant is done.
@@ -79,49 +76,4 @@ pub(super) fn summary(device: &str, rows: &[Row]) -> String {
         rows.len()
     );
     out
-}
-
-/// The matrix: of each mutant the observers that saw it, with the number of cases up to the first in which they did; `None`
-/// if its child gave no answer.
-pub(super) struct Table<'t> {
-    pub(super) columns: Vec<&'t str>,
-    pub(super) rows: Vec<(&'t Mutant, Option<BTreeMap<String, u64>>)>,
-}
-
-impl Table<'_> {
-    /// Mutants down, observers across: `*` if the observer was expected, `.` for none, `!` for no answer; then the two test
-    /// shapes.
-    pub(super) fn text(&self, rows: &[Row]) -> String {
-        let mut out = format!("{:<40}", "cases to the first kill");
-        for column in &self.columns {
-            let _ = write!(out, " {column:>12}");
-        }
-        let _ = writeln!(out, " {:>10} {:>12}", "bs1_vs_bsn", "unique_texts");
-        for (mutant, broken) in &self.rows {
-            let _ = write!(out, "{:<40}", mutant.id);
-            for column in &self.columns {
-                let cases = broken.as_ref().map(|broken| broken.get(*column));
-                let text = match cases {
-                    None => "!".into(),
-                    Some(None) => ".".into(),
-                    Some(Some(cases)) if mutant.expects(column) => format!("{cases}*"),
-                    Some(Some(cases)) => cases.to_string(),
-                };
-                let _ = write!(out, " {text:>12}");
-            }
-            let row = rows.iter().find(|row| row.id == mutant.id);
-            let seen = |seen: Option<bool>| seen.map_or("", |seen| if seen { "x" } else { "." });
-            let bs1_vs_bsn = seen(row.and_then(|row| row.bs1_vs_bsn));
-            let unique_texts = seen(row.and_then(|row| row.unique_texts));
-            let _ = writeln!(out, " {bs1_vs_bsn:>10} {unique_texts:>12}");
-        }
-        out += "* was expected to see it\n";
-        out
-    }
-
-    /// For the evidence.
-    pub(super) fn json(&self) -> Vec<Value> {
-        let row = |(mutant, broken): &(&Mutant, Option<BTreeMap<String, u64>>)| json!({"id": mutant.id, "broken": broken});
-        self.rows.iter().map(row).collect()
-    }
 }
