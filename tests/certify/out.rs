@@ -13,14 +13,14 @@ fn warm(faults: Faults, options: &Options) -> Certificate {
     seen.certificate
 }
 
-/// A fault that takes four in a step is shown by no fewer than three neighbours, and needs neither long prompts nor long
+/// A fault that takes three in a step is shown by no fewer than two neighbours, and needs neither long prompts nor long
 /// answers.
 pub(crate) fn a_crowd_is_shrunk_to_what_the_fault_needs() {
     let options = small(&[Arm::ConcurrentWarm]);
-    let found = warm(Faults::disturbed(When::InFlight(4), DRIFT), &options);
+    let found = warm(Faults::disturbed(When::InFlight(3), DRIFT), &options);
     let said = text::report(&found);
     let shrunk = found.divergences[0].shrunk.as_ref().unwrap_or_else(|| panic!("{said}"));
-    assert_eq!((shrunk.neighbours.len(), shrunk.to.neighbours), (3, 3), "{said}");
+    assert_eq!((shrunk.neighbours.len(), shrunk.to.neighbours), (2, 2), "{said}");
     assert!(shrunk.minimal, "{said}");
     assert!(shrunk.to.prompt <= 2 && shrunk.to.neighbour_prompts <= 2, "{said}");
     assert!(shrunk.to.answer_tokens <= 2, "{said}");
