@@ -83,6 +83,10 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         &["certify", "--config", "no-such-file"],
         &["certify", "--config", "none.json"],
         &["certify", "--power", "1"],
+        &["certify", "--power", "0,0"],
+        &["certify", "--rate", "0.5"],
+        &["certify", "http://127.0.0.1:1/v1", "--mode", "batch-dependent"],
+        &["certify", "--html", "-"],
         &["certify", "--json", "no/such/folder/x.json"],
     ];
     for arguments in bad {

@@ -12,6 +12,10 @@ pub const CONCURRENCY_MAX: u32 = 512;
 pub const PROMPTS_MAX: u32 = 256;
 /// Most tokens of an answer.
 pub const ANSWER_TOKENS_MAX: u32 = 4096;
+/// Answers in crowds that *held* takes: so many see a fault that changes one in ten with probability 0.95.
+pub const ANSWERS_MIN: u64 = 29;
+/// Bytes of a key below which it is no secret.
+const SECRET_BYTES_MIN: usize = 8;
 
 /// A server, and what is known to be broken beside it.
 #[derive(Clone)]
@@ -40,6 +44,13 @@ impl Secret {
     /// For the header alone.
     pub(super) fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// The key as it stands in JSON, to take it out where a server gave it back. `None` if it is so short that it keeps no
+    /// secret, such as the `EMPTY` of a server that asks for none.
+    pub(super) fn in_json(&self) -> Option<String> {
+        let quoted = serde_json::to_string(&self.0).ok()?;
+        (self.0.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].to_owned())
     }
 }
 
@@ -82,6 +93,8 @@ pub struct Options {
     pub requests_max: u64,
     /// Most tokens of prompts and answers together.
     pub tokens_max: u64,
+    /// Answers in crowds below which nothing is called held.
+    pub answers_min: u64,
 }
 
 impl Default for Options {
@@ -99,6 +112,7 @@ impl Default for Options {
             time_max: Duration::from_secs(600),
             requests_max: 300,
             tokens_max: 200_000,
+            answers_min: ANSWERS_MIN,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::certificate::{
 };
 use super::control;
 use super::error::CertifyError;
-use super::options::{Options, Progress, Target};
+use super::options::{Options, Progress, Secret, Target};
 use super::plan::{FEW, Plan, Prompts};
 use super::probe::{self, Facts};
 use super::score::{Outcome, Score};
@@ -57,10 +57,12 @@ pub fn run(
     let divergences = firsts.into_iter().map(|(first, _)| first).collect();
     let samples = session.samples.of(prompts.made(options.prompts), options.answer_tokens);
     let controls = Controls { positive, negative: negative(&records) };
-    let around = Circumstances { controls: &controls, replayed: facts.replayed.as_deref() };
-    let (verdict, reasons) = verdict::decide(&records, &around);
     let crowds = [Arm::ConcurrentCold, Arm::ConcurrentWarm, Arm::Order, Arm::Seed];
-    let trials = records.iter().filter(|r| crowds.contains(&r.arm)).map(|r| r.of).sum();
+    let trials: u64 = records.iter().filter(|r| crowds.contains(&r.arm)).map(|r| r.of).sum();
+    let answers = [trials, options.answers_min];
+    let around =
+        Circumstances { controls: &controls, replayed: facts.replayed.as_deref(), answers };
+    let (verdict, reasons) = verdict::decide(&records, &around);
     let witness = Witness {
         max_in_flight: session.max_in_flight,
         by: witnessed_by(&session),
@@ -70,7 +72,7 @@ pub fn run(
     };
     let mut server = facts.server.clone();
     server.resolution = session.resolution;
-    Ok(Certificate {
+    let certificate = Certificate {
         schema: CERTIFICATE_SCHEMA.to_string(),
         verdict,
         reasons,
@@ -88,7 +90,22 @@ pub fn run(
         seconds: ledger.elapsed().as_secs_f64(),
         settings: settings(options),
         tool: Tool::current(),
-    })
+    };
+    without_key(certificate, target.key.as_ref())
+}
+
+/// The certificate without the key, wherever the server gave it back: in texts of tokens, in names.
+fn without_key(
+    certificate: Certificate,
+    key: Option<&Secret>,
+) -> Result<Certificate, CertifyError> {
+    let Some(key) = key.and_then(Secret::in_json) else { return Ok(certificate) };
+    let json = serde_json::to_string(&certificate).expect("a certificate serialises");
+    if !json.contains(&key) {
+        return Ok(certificate);
+    }
+    let unusable = |_| CertifyError::Unusable("the server's answers give the key back".into());
+    serde_json::from_str(&json.replace(&key, "(key)")).map_err(unusable)
 }
 
 /// Every arm, in its order, and the positive control between them.

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::certificate::{Resolution, Sent};
 use super::gauge::{Gauge, Sample};
@@ -109,6 +109,13 @@ pub(crate) struct Crowd {
     pub(crate) in_flight: u32,
 }
 
+/// Where a run's salts begin: a server that is judged twice still caches what the first run sent. The plan does not depend on it.
+fn first_salt() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let process = u64::from(std::process::id());
+    (now.as_nanos() as u64 ^ process.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// A connection of its own, and when it was last used.
 struct Lane {
     client: Client,
@@ -148,7 +155,7 @@ impl<'a> Session<'a> {
             gauge: None,
             lanes: Vec::new(),
             timeout: ledger.options.timeout,
-            salts: ledger.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            salts: first_salt(),
             turns: 0,
             failures: 0,
             resolution: None,
@@ -168,7 +175,7 @@ impl<'a> Session<'a> {
         other
     }
 
-    /// A salt that no request of this run had.
+    /// A salt that no request had, of this run or of another.
     pub(crate) fn salt(&mut self) -> u64 {
         self.salts = self.salts.wrapping_add(1);
         self.salts

@@ -11,6 +11,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) controls: &'a Controls,
     /// Why answers may come from a cache in front of the model.
     pub(crate) replayed: Option<&'a str>,
+    /// Answers in crowds that were compared, and how many *held* takes.
+    pub(crate) answers: [u64; 2],
 }
 
 /// Where answers to requests alone changed as the run went on, an arm that compares across that time can't blame its own
@@ -67,8 +69,15 @@ pub(crate) fn decide(arms: &[ArmRecord], around: &Circumstances<'_>) -> (Verdict
     let crowds = [Arm::ConcurrentCold, Arm::ConcurrentWarm].map(of);
     let held = |record: &&ArmRecord| record.verdict == Verdict::Held;
     if !crowds.iter().flatten().any(held) {
-        let why = crowds.iter().flatten().find_map(|r| r.reason.as_deref());
-        reasons.push(format!("no crowd was scored: {}", why.unwrap_or("not asked")));
+        let why = crowds.iter().flatten().filter_map(|r| Some((r.arm, r.reason.as_deref()?)));
+        let whys: Vec<String> = why.map(|(arm, why)| format!("{arm}: {why}")).collect();
+        let why = if whys.is_empty() { "not asked".into() } else { whys.join("; ") };
+        reasons.push(format!("no crowd was scored: {why}"));
+    } else if around.answers[0] < around.answers[1] {
+        let [n, least] = around.answers;
+        reasons.push(format!(
+            "{n} answers in crowds were compared, and held takes {least}: more prompts or rounds, or longer answers, which meet more often"
+        ));
     }
     if !reasons.is_empty() {
         return (Verdict::Undecided, reasons);
@@ -98,7 +107,7 @@ mod tests {
 
     fn verdict(positive: Option<bool>, negative: Option<bool>, arms: &[ArmRecord]) -> Verdict {
         let controls = Controls { positive: control(positive), negative: control(negative) };
-        decide(arms, &Circumstances { controls: &controls, replayed: None }).0
+        decide(arms, &Circumstances { controls: &controls, replayed: None, answers: [29, 29] }).0
     }
 
     #[test]
@@ -116,6 +125,18 @@ mod tests {
         let broken = [arm(Arm::ConcurrentWarm, Held), arm(Arm::Prefix, Broken)];
         assert_eq!(verdict(None, yes, &broken), Broken);
         assert_eq!(verdict(yes, Some(false), &broken), Undecided);
+    }
+
+    /// Goal: a handful of answers is not called held, but one that differs is broken.
+    #[test]
+    fn few_answers_in_crowds_decide_nothing_unless_they_differ() {
+        let controls = Controls { positive: control(Some(true)), negative: control(Some(true)) };
+        let around = Circumstances { controls: &controls, replayed: None, answers: [28, 29] };
+        let crowd = |verdict| [arm(Arm::Repeat, Verdict::Held), arm(Arm::ConcurrentWarm, verdict)];
+        let (verdict, reasons) = decide(&crowd(Verdict::Held), &around);
+        assert_eq!(verdict, Verdict::Undecided);
+        assert!(reasons[0].starts_with("28 answers in crowds"), "{reasons:?}");
+        assert_eq!(decide(&crowd(Verdict::Broken), &around).0, Verdict::Broken);
     }
 
     #[test]
@@ -136,7 +157,8 @@ mod tests {
     #[test]
     fn a_cache_in_front_of_the_model_decides_nothing() {
         let controls = Controls { positive: control(Some(true)), negative: control(Some(true)) };
-        let around = Circumstances { controls: &controls, replayed: Some("same id") };
+        let around =
+            Circumstances { controls: &controls, replayed: Some("same id"), answers: [29, 29] };
         let broken = [arm(Arm::ConcurrentWarm, Verdict::Broken)];
         assert_eq!(decide(&broken, &around).0, Verdict::Undecided);
     }

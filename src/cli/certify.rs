@@ -20,6 +20,8 @@ use super::open::DeviceArgument;
 use super::out::{self, say};
 use super::{CliError, Exit};
 
+/// Most runs that power is measured with.
+const RUNS_MAX: u64 = 1_000_000;
 /// Largest configuration file read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -33,9 +35,9 @@ pub(super) struct Certify {
     /// [default: tiny].
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// Mode of the embedded server.
-    #[arg(long, value_name = "MODE", default_value_t = Mode::Invariant)]
-    mode: Mode,
+    /// Mode of the embedded server [default: invariant].
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
     #[command(flatten)]
     device: DeviceArgument,
     /// Sizes of crowds, separated by commas; 1 is always asked [default: 2,4,8].
@@ -81,7 +83,7 @@ pub(super) struct Certify {
     #[arg(long, value_name = "FAULTY,CLEAN", value_delimiter = ',', num_args = 0..=1, default_missing_value = "100,1000")]
     power: Option<Vec<u64>>,
     /// Share of the answers in crowds that the planted fault of --power changes.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, requires = "power")]
     rate: f64,
     /// Write the certificate as JSON (lockstep.certificate/1.0) to a file, or with - to standard output; everything else then
     /// goes to standard error.
@@ -138,6 +140,13 @@ impl Certify {
         let config = self.config()?;
         let options = self.options(&config)?;
         let url = self.url.clone().or(config.url.clone()).filter(|url| !url.is_empty());
+        if self.mode.is_some()
+            && let Some(url) = &url
+        {
+            // Else another server than was meant would be asked, and paid.
+            let why = "--mode is one of the embedded server, but there is an address";
+            return Err(CliError::usage(format!("{why}: {url:?} (OPENAI_BASE_URL counts too)")));
+        }
         if self.dry_run {
             say!("{}", Plan::new(&options, url.is_none())?.text());
             return Ok(Exit::Held);
@@ -152,10 +161,18 @@ impl Certify {
         let Some(url) = url else {
             // Here a model is what to serve, not what to ask for. The key is for others.
             let model = model.as_deref().unwrap_or("tiny");
-            let embedded = Embedded::start(model, &self.mode, &self.device)?;
+            let mode = self.mode.clone().unwrap_or(Mode::Invariant);
+            let embedded = Embedded::start(model, &mode, &self.device)?;
             let control = Some(embedded.control());
             let target = Target { url: embedded.url(), model: None, key: None, control };
-            return self.judge(&target, &options);
+            let exit = self.judge(&target, &options)?;
+            if self.files.has_reproducer() {
+                // The server that was judged ends with this process.
+                say!(
+                    "they need a server: lockstep serve --model {model} --mode {mode} --port 8000, and OPENAI_BASE_URL=http://127.0.0.1:8000/v1"
+                );
+            }
+            return Ok(exit);
         };
         self.judge(&Target { url, model, key: key()?, control: None }, &options)
     }
@@ -210,8 +227,13 @@ impl Certify {
         bar: &Bar,
     ) -> Result<Exit, CliError> {
         let (faulty, clean) = match runs {
-            [faulty, clean] => (*faulty, *clean),
-            _ => return Err(CliError::usage("power: expected two numbers of runs, as 100,1000")),
+            [faulty, clean] if (1..=RUNS_MAX).contains(&faulty.saturating_add(*clean)) => {
+                (*faulty, *clean)
+            }
+            _ => {
+                let why = format!("power: expected two numbers of runs, 1 to {RUNS_MAX} together");
+                return Err(CliError::usage(why));
+            }
         };
         let options = certify::small(options);
         let measured = certify::measure(target, &options, self.rate, (faulty, clean), bar);
@@ -272,6 +294,7 @@ impl Certify {
             time_max: time(self.seconds, config.seconds, default.time_max)?,
             requests_max: self.max_requests.or(config.max_requests).unwrap_or(default.requests_max),
             tokens_max: self.max_tokens.or(config.max_tokens).unwrap_or(default.tokens_max),
+            answers_min: default.answers_min,
         };
         options.check()?;
         Ok(options)

@@ -8,7 +8,7 @@ use lockstep::certify::repro::{self, PYTHON_FILE, SHELL_FILE};
 use lockstep::certify::{Certificate, html};
 
 use super::CliError;
-use super::fuzz::check_writable;
+use super::fuzz::{check_writable, is_standard_output};
 use super::out::say;
 
 #[derive(Args, Debug)]
@@ -25,6 +25,9 @@ impl Files {
     /// Finds out before the run what could not be written after it.
     pub(super) fn check(&self) -> Result<(), CliError> {
         if let Some(path) = &self.html {
+            if is_standard_output(path) {
+                return Err(CliError::usage("--html writes a file; - is none"));
+            }
             check_writable(path)?;
         }
         if let Some(folder) = &self.reproducer {
@@ -32,6 +35,11 @@ impl Files {
             fs::create_dir_all(folder).map_err(bad)?;
         }
         Ok(())
+    }
+
+    /// Whether a reproducer was asked for.
+    pub(super) fn has_reproducer(&self) -> bool {
+        self.reproducer.is_some()
     }
 
     /// Writes what was asked for. Each failure is one line.

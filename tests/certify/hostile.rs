@@ -98,4 +98,11 @@ pub(crate) fn the_key_is_sent_and_never_shown() {
     let asked = server.completions();
     let bearer = format!("Bearer {key}");
     assert!(asked.iter().all(|asked| asked.headers.get("authorization") == Some(&bearer)));
+    // One that comes back as a name, and is written with escapes in JSON.
+    let key = r#"sk-"lockstep\secret"#;
+    (target.key, target.model) = (Secret::new(key), Some(key.into()));
+    let certificate = certify::run(&target, &small(&[Arm::ConcurrentWarm]), &Silent).unwrap();
+    assert_eq!(certificate.server.model, "(key)");
+    let said = format!("{certificate:?}{}", text::report(&certificate));
+    assert!(!said.contains("secret"), "{said}");
 }

@@ -7,6 +7,8 @@ use super::super::options::Target;
 use super::super::wire::client::Place;
 use super::super::wire::{Client, WireError};
 
+/// Longest name of a model, in bytes.
+const MODEL_BYTES_MAX: usize = 512;
 /// Models looked at.
 const MODELS_MAX: usize = 1000;
 
@@ -57,16 +59,27 @@ pub(crate) fn identify(client: &Client, target: &Target) -> Result<Identity, Cer
     let unusable =
         |why: &WireError| CertifyError::Unusable(format!("{}: {why}", shown(&target.url)));
     let mut identity = Identity::default();
+    // Why there is no list.
+    let mut unlisted = None;
     let listed = match client.get(Place::Base, "models") {
         Ok((text, server)) => {
             identity.names.extend(server.map(|name| format!("server header {}", one_line(&name))));
-            serde_json::from_str::<Models>(&text).map(|models| models.data).unwrap_or_default()
+            match serde_json::from_str::<Models>(&text) {
+                Ok(models) => models.data,
+                Err(_) => {
+                    unlisted = Some("an answer that is no list of models".into());
+                    Vec::new()
+                }
+            }
         }
         Err(error @ (WireError::Transport(_) | WireError::Timeout)) => {
             return Err(unusable(&error));
         }
         Err(error @ WireError::Status { code: 401 | 403, .. }) => return Err(unusable(&error)),
-        Err(_) => Vec::new(),
+        Err(error) => {
+            unlisted = Some(error.to_string());
+            Vec::new()
+        }
     };
     let mut listed = listed.into_iter().take(MODELS_MAX);
     let found = match &target.model {
@@ -78,9 +91,16 @@ pub(crate) fn identify(client: &Client, target: &Target) -> Result<Identity, Cer
         (None, Some(model)) => identity.model.clone_from(&model.id),
         (None, None) => {
             let url = shown(&target.url);
-            let why = format!("{url}: lists no models; name one with --model");
-            return Err(CertifyError::Unusable(why));
+            let why = unlisted.unwrap_or_else(|| "an empty list".into());
+            return Err(CertifyError::Unusable(format!(
+                "{url}: lists no models ({why}): is this the address up to and with /v1? Else name a model with --model"
+            )));
         }
+    }
+    let length = identity.model.len();
+    if length > MODEL_BYTES_MAX {
+        let why = format!("a model name of {length} bytes, at most {MODEL_BYTES_MAX} are read");
+        return Err(CertifyError::Unusable(format!("{}: {why}", shown(&target.url))));
     }
     if let Some(model) = found {
         let of = |what: &str, name: Option<String>| {

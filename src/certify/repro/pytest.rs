@@ -17,7 +17,7 @@ fn settings(case: &Case<'_>) -> Vec<String> {
             literal(case.url)
         ),
         format!("PATH = {}", literal(&case.request.path)),
-        format!("TRIES = int(os.environ.get(\"TRIES\") or {})", case.tries),
+        format!("TRIES = os.environ.get(\"TRIES\") or \"{}\"", case.tries),
         format!("STAGGER_S = {}", case.stagger_ms as f64 / 1000.0),
         format!("REQUEST = {}", body(&plain(case.request))),
         "NEIGHBOURS = [".into(),

@@ -9,6 +9,12 @@ umask 077
 run=$$-$(date +%s)
 #@ settings
 tries=${TRIES:-$default_tries}
+case $tries in
+    '' | *[!0-9]* | 0*)
+        echo "TRIES is $tries: expected a number of crowds, 1 or more" >&2
+        exit 2
+        ;;
+esac
 url=${url%/}
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
