@@ -64,9 +64,11 @@ fn by_overlap(spans: &[Span<'_>], i: usize) -> u32 {
     starts.map(|moment| 1 + at(moment) as u32).max().unwrap_or(1)
 }
 
-/// First and last tokens.
+/// From the second token to the last: some servers send a first one on arrival, and then serve their requests in turn. Of two
+/// tokens, both.
 fn ends(span: &Span<'_>) -> Option<(Instant, Instant)> {
-    Some((*span.arrivals.first()?, *span.arrivals.last()?))
+    let from = usize::from(span.arrivals.len() > 2);
+    Some((*span.arrivals.get(from)?, *span.arrivals.last()?))
 }
 
 fn is_overlap(a: (Instant, Instant), b: (Instant, Instant)) -> bool {
@@ -98,6 +100,13 @@ mod tests {
         assert_eq!(overlap(&[&[10, 20], &[20, 30], &[30, 40]]), (vec![1, 1, 1], By::Overlap));
         // One reader woke up 2 ms late.
         assert_eq!(overlap(&[&[10, 22], &[20, 30]]).0, vec![1, 1]);
+    }
+
+    /// A first token of each comes at once.
+    #[test]
+    fn a_first_token_on_arrival_is_no_evidence() {
+        assert_eq!(overlap(&[&[1, 10, 20], &[1, 22, 30], &[2, 32, 40]]).0, vec![1, 1, 1]);
+        assert_eq!(overlap(&[&[1, 10, 20], &[1, 12, 22]]).0, vec![2, 2]);
     }
 
     #[test]
