@@ -101,6 +101,11 @@ impl Score {
         self.record.reason.get_or_insert(why.into());
     }
 
+    /// Why something of the arm was not answered, if it was not: then it can't be said what the rest shows.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        self.errors.keys().next().map(|why| format!("not all of it was answered: {why}"))
+    }
+
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.record.notes.push(note.into());
     }

@@ -38,8 +38,8 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
         references.push(vec![first, again]);
     }
     if !other_seed_differs {
-        score
-            .refuse("two seeds gave the same answers: the seed is not heeded, or nothing is drawn");
+        let same = "two seeds gave the same answers: the seed is not heeded, or nothing is drawn";
+        score.refuse(score.unanswered().unwrap_or_else(|| same.into()));
         return score.conclude();
     }
     for _ in 0..bench.options.rounds {
