@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -14,11 +16,29 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_stream::Stream;
 
 use super::error::ApiError;
-use super::exchange::{Exchange, Kind, Piece};
+use super::exchange::{Exchange, Kind, Piece, Plan};
+use super::model::App;
+use super::openai::fields::Fields;
 use super::openai::wire::{Answer, ChatChoice, ChatPiece, Delta, Message, TextChoice, Usage};
+use super::read;
 
-/// Answers a request, in time.
-pub(super) async fn answer(exchange: Exchange, limit: Duration) -> Response {
+/// Reads a request, begins what `plan` makes of it, and answers, in time.
+pub(super) async fn respond(
+    app: &Arc<App>,
+    request: Request,
+    plan: fn(&App, Fields) -> Result<Plan, ApiError>,
+) -> Response {
+    let begun = match read::fields(request, &app.limits).await {
+        Ok(fields) => plan(app, fields).and_then(|plan| Exchange::begin(app, plan)),
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok(exchange) => answer(exchange, app.limits.request_timeout).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn answer(exchange: Exchange, limit: Duration) -> Response {
     let deadline = Instant::now() + limit;
     if exchange.plan.asked.stream {
         return stream(exchange, deadline);

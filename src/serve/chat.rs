@@ -7,20 +7,19 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::Value;
 
 use crate::workload::LOGPROBS_MAX;
 
-use super::answer::answer;
+use super::answer::respond;
 use super::completions::full;
 use super::error::ApiError;
-use super::exchange::{Exchange, Kind, Plan, Prompt};
+use super::exchange::{Kind, Plan, Prompt};
 use super::limits::MESSAGES_MAX;
 use super::model::App;
 use super::openai::asked::Asked;
 use super::openai::fields::{Fields, Neutral};
-use super::read;
 
 /// What ends a message.
 const END_OF_TURN: &str = "<|im_end|>";
@@ -44,14 +43,7 @@ const UNSUPPORTED: &[(&str, Neutral)] = &[
 ];
 
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
-    let begun = match read::fields(request, &app.limits).await {
-        Ok(fields) => plan(&app, fields).and_then(|plan| Exchange::begin(&app, plan)),
-        Err(error) => Err(error),
-    };
-    match begun {
-        Ok(exchange) => answer(exchange, app.limits.request_timeout).await,
-        Err(error) => error.into_response(),
-    }
+    respond(&app, request, plan).await
 }
 
 fn plan(app: &App, mut fields: Fields) -> Result<Plan, ApiError> {
