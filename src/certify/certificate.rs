@@ -12,35 +12,14 @@ use crate::schema::Schema;
 
 use super::compare::Difference;
 use super::nature::Nature;
+pub use crate::harness::Verdict;
+
 use super::pattern::Pattern;
 use super::samples::Samples;
 use super::shrink::Shrunk;
 
 /// Schema of the document.
 pub const CERTIFICATE_SCHEMA: Schema = Schema { name: "lockstep.certificate", major: 1, minor: 0 };
-
-/// What a run, or an arm of it, came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Nothing differed in what was compared, and the run was able to see a difference.
-    Held,
-    /// Answers differed that must be equal.
-    Broken,
-    /// Could not decide.
-    Undecided,
-}
-
-impl Verdict {
-    /// As in the JSON document.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Held => "held",
-            Verdict::Broken => "broken",
-            Verdict::Undecided => "undecided",
-        }
-    }
-}
 
 /// One question that a run asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

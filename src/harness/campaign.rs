@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::case::Case;
 use crate::coverage;
 use crate::relation::{Executions, Judgement, Relation, compare};
@@ -32,14 +34,15 @@ pub struct Campaign<'s> {
     pub budget: ShrinkBudget,
 }
 
-/// The verdict of a campaign.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a campaign, or a run of the certifier or an arm of it, came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Everything held, and everything was exercised.
+    /// Everything that was compared held, and a difference would have been seen.
     Held,
-    /// A relation is broken.
+    /// What must be equal differs.
     Broken,
-    /// Nothing is broken, but a mechanism was not exercised.
+    /// Nothing is broken, but what would show it was not exercised.
     Undecided,
 }
 
