@@ -19,74 +19,111 @@ use super::samples::Samples;
 use super::shrink::Shrunk;
 
 /// Schema of the document.
-pub const CERTIFICATE_SCHEMA: Schema = Schema { name: "lockstep.certificate", major: 1, minor: 0 };
+pub const CERTIFICATE_SCHEMA: Schema = Schema { name: "lockstep.certificate", major: 2, minor: 0 };
 
 /// One question that a run asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arm {
+    /// The first answer ever given to a prompt against later ones, alone.
+    First,
     /// The same request again and again, one at a time: the negative control.
     Repeat,
-    /// Alone against in a crowd, each with nothing of the prompt cached.
-    ConcurrentCold,
-    /// Alone against in a crowd, each with the prompt cached as far as the server caches.
-    ConcurrentWarm,
-    /// The same crowd in another order of arrival.
-    Order,
-    /// A prompt that is not cached against one that is.
+    /// A prompt that is not cached against one that is, alone.
     Prefix,
-    /// A seeded draw alone against in a crowd.
-    Seed,
     /// Streamed against plain.
     Stream,
     /// Log-probabilities of generated tokens against those of the same tokens as part of a prompt.
     Score,
-    /// The same request at the start, in the middle and at the end of the run.
+    /// Alone against in a crowd, each with nothing of the prompt cached.
+    ConcurrentCold,
+    /// Alone against in a crowd, each with the prompt cached as far as the server caches.
+    ConcurrentWarm,
+    /// Alone against in a crowd whose others are new and long, and arrive while the judged request decodes.
+    ConcurrentMixed,
+    /// The same crowd in another order of arrival.
+    Order,
+    /// Alone against as one of many prompts of one request.
+    ManyPrompts,
+    /// A seeded draw alone against in a crowd.
+    Seed,
+    /// Alone before the crowds against alone after them.
+    After,
+    /// Alone earlier against alone later, with nothing but requests one at a time between.
     Time,
 }
 
 impl Arm {
-    /// Every arm, in the order in which they are asked.
-    pub const ALL: [Arm; 9] = [
+    /// Every arm, in the order in which they are reported.
+    pub const ALL: [Arm; 13] = [
+        Arm::First,
         Arm::Repeat,
-        Arm::ConcurrentCold,
-        Arm::ConcurrentWarm,
-        Arm::Order,
         Arm::Prefix,
-        Arm::Seed,
         Arm::Stream,
         Arm::Score,
+        Arm::ConcurrentCold,
+        Arm::ConcurrentWarm,
+        Arm::ConcurrentMixed,
+        Arm::Order,
+        Arm::ManyPrompts,
+        Arm::Seed,
+        Arm::After,
         Arm::Time,
     ];
+    /// The arms that *held* at a level takes, unless others were asked for.
+    pub const COMPANY: [Arm; 3] = [Arm::ConcurrentCold, Arm::ConcurrentWarm, Arm::ConcurrentMixed];
 
     /// As in the JSON document and in `--arms`.
     pub fn name(self) -> &'static str {
         match self {
+            Arm::First => "first",
             Arm::Repeat => "repeat",
-            Arm::ConcurrentCold => "concurrent_cold",
-            Arm::ConcurrentWarm => "concurrent_warm",
-            Arm::Order => "order",
             Arm::Prefix => "prefix",
-            Arm::Seed => "seed",
             Arm::Stream => "stream",
             Arm::Score => "score",
+            Arm::ConcurrentCold => "concurrent_cold",
+            Arm::ConcurrentWarm => "concurrent_warm",
+            Arm::ConcurrentMixed => "concurrent_mixed",
+            Arm::Order => "order",
+            Arm::ManyPrompts => "many_prompts",
+            Arm::Seed => "seed",
+            Arm::After => "after",
             Arm::Time => "time",
         }
     }
 
-    /// What is compared, in words.
+    /// What must be equal, in words.
     pub fn statement(self) -> &'static str {
         match self {
+            Arm::First => "the first answer ever and later ones, alone",
             Arm::Repeat => "the same request again, one at a time",
-            Arm::ConcurrentCold => "alone = in a crowd, prompt not cached",
-            Arm::ConcurrentWarm => "alone = in a crowd, after identical traffic",
-            Arm::Order => "one order of arrival = another",
-            Arm::Prefix => "prompt not cached = prompt cached",
-            Arm::Seed => "seeded draw alone = in a crowd",
-            Arm::Stream => "streamed = plain",
-            Arm::Score => "scored as a prompt = generated",
-            Arm::Time => "start = middle = end of the run",
+            Arm::Prefix => "prompt not cached and prompt cached, alone",
+            Arm::Stream => "streamed and plain",
+            Arm::Score => "scored as a prompt and generated",
+            Arm::ConcurrentCold => "alone and in a crowd, prompts not cached",
+            Arm::ConcurrentWarm => "alone and in a crowd, all prompts sent before",
+            Arm::ConcurrentMixed => {
+                "alone and in a crowd of new, long prompts that arrive as it decodes"
+            }
+            Arm::Order => "one order of arrival and the reverse",
+            Arm::ManyPrompts => "alone and as one of many prompts of a request",
+            Arm::Seed => "seeded draw alone and in a crowd",
+            Arm::After => "alone before the crowds and alone after them",
+            Arm::Time => "alone earlier and later, no crowd between",
         }
+    }
+
+    /// Whether it takes requests that meet.
+    pub fn needs_company(self) -> bool {
+        matches!(
+            self,
+            Arm::ConcurrentCold
+                | Arm::ConcurrentWarm
+                | Arm::ConcurrentMixed
+                | Arm::Order
+                | Arm::ManyPrompts
+                | Arm::Seed
+        )
     }
 }
 
@@ -112,8 +149,16 @@ pub struct Certificate {
     pub witness: Witness,
     /// Whether the run was able to see a difference, and saw none where there is none.
     pub controls: Controls,
+    /// What is claimed at each number of requests at once.
+    pub levels: Vec<LevelClaim>,
     /// Each arm, also those that were not scored.
     pub arms: Vec<ArmRecord>,
+    /// Findings beside the verdict, such as counts of a stream that disagree while its tokens agree.
+    pub beside: Vec<String>,
+    /// Kinds of answers that do not follow load, where there are any.
+    pub clusters: Option<Clusters>,
+    /// The smallest number of requests at once that shows a difference.
+    pub smallest: Option<Smallest>,
     /// Differences, grouped by arm, prompt and position.
     pub findings: Vec<Finding>,
     /// The first difference of each broken arm, with all it takes to send it again.
@@ -128,6 +173,8 @@ pub struct Certificate {
     pub tokens: u64,
     /// Seconds that the run took.
     pub seconds: f64,
+    /// Answers alone, by digest: what other lives and addresses are compared by.
+    pub answers: Vec<Reference>,
     /// What was asked of the run.
     pub settings: Settings,
     /// What this says something about, and what not.
@@ -193,12 +240,14 @@ pub struct Resolution {
 pub struct Witness {
     /// Most requests seen in flight at once.
     pub max_in_flight: u32,
-    /// How that was seen: the gauge's name, or `overlap of first and last tokens`, or `none`.
+    /// How that was seen: the gauge's name, the times of tokens, or both; or `none`.
     pub by: String,
     /// Crowds whose requests met.
     pub witnessed: u64,
-    /// Crowds whose requests never met; not scored.
+    /// Crowds whose requests never met; only a difference counts in them.
     pub unwitnessed: u64,
+    /// Crowds of which the running gauge and the times of tokens say contrary things; counted as not met.
+    pub contradicted: u64,
     /// Requests of others seen while nothing of ours was in flight; absent without a gauge.
     pub load_when_idle: Option<u64>,
 }
@@ -227,8 +276,100 @@ pub struct Control {
     pub of: u64,
     /// Requests that it took.
     pub requests: u64,
+    /// The same by the number of requests at once.
+    pub levels: Vec<ControlLevel>,
     /// What there is to say.
     pub note: Option<String>,
+}
+
+/// A control at one number of requests at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlLevel {
+    /// Requests sent at once.
+    pub sent: u32,
+    /// Whether it came out as it must; absent if it could not be asked.
+    pub passed: Option<bool>,
+    /// Answers that differed.
+    pub differing: u64,
+    /// Answers compared.
+    pub of: u64,
+}
+
+/// What is claimed at a number of requests at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelClaim {
+    /// Requests sent at once.
+    pub sent: u32,
+    /// Most seen in flight together.
+    pub in_flight: u32,
+    /// Answers in crowds of this size that met others, over the arms with crowds.
+    pub answers: u64,
+    /// Of these, answers that differed.
+    pub differing: u64,
+    /// 95 % interval of that share, after Clopper and Pearson.
+    pub interval: [f64; 2],
+    /// Smallest rate that so many answers would have shown with a probability of 95 %.
+    pub rate_seen_at_95: Option<f64>,
+    /// Verdict at this level.
+    pub verdict: Verdict,
+    /// Why it is not held, where it is undecided.
+    pub why: Option<String>,
+}
+
+/// Kinds of answers of which the one that comes does not follow load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clusters {
+    /// Kinds of answers that a prompt got at most.
+    pub kinds: u64,
+    /// Prompts of which more than one kind was seen.
+    pub prompts: u64,
+    /// Answers of each kind, the most frequent kind of each prompt first, over all prompts.
+    pub answers: Vec<u64>,
+    /// Whether each kind was seen again, the same to the last digit.
+    pub stable: bool,
+    /// Whether requests one at a time fall into the kinds too.
+    pub alone: bool,
+    /// What tells the kinds apart: a header or a fingerprint, if one does.
+    pub told_apart_by: Option<String>,
+    /// The same in words.
+    pub words: String,
+}
+
+/// The smallest number of requests at once that shows a difference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Smallest {
+    /// The kind of crowd.
+    pub arm: Arm,
+    /// Requests at once.
+    pub sent: u32,
+    /// Answers that differed there, and answers compared.
+    pub seen: [u64; 2],
+    /// The largest number below it that showed none, and the answers compared there; absent if it is 2.
+    pub below: Option<[u64; 2]>,
+    /// What ended the search before its time.
+    pub ended_by: Option<String>,
+}
+
+/// An answer alone, by digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Number of the prompt.
+    pub prompt: u32,
+    /// sha256 of the prompt as it was sent.
+    pub prompt_sha256: String,
+    /// Tokens of the prompt, as the server counts them.
+    pub prompt_tokens: Option<u64>,
+    /// sha256 of the text.
+    pub text_sha256: String,
+    /// sha256 of tokens and log-probabilities as received; absent where an answer has none.
+    pub values_sha256: Option<String>,
+    /// Whether answers alone to this prompt were all equal.
+    pub repeatable: bool,
 }
 
 /// What an arm came to.
@@ -241,18 +382,20 @@ pub struct ArmRecord {
     pub verdict: Verdict,
     /// Why it was not scored, or is not decided.
     pub reason: Option<String>,
-    /// Whether only text was compared: such an arm is blind to log-probabilities, and never held.
+    /// Whether nothing but tokens or text was compared, or values that are all the same: such an arm is never held.
     pub blind: bool,
     /// Cases that counted.
     pub scored: u64,
-    /// Cases that an error or a refusal for load took away, never sent again.
+    /// Answers that an error, a refusal for load or an end before its time took away; never sent again.
     pub voided: u64,
-    /// Cases whose requests did not meet.
+    /// Crowds whose requests did not meet.
     pub unwitnessed: u64,
     /// Answers that differed.
     pub differing: u64,
     /// Answers compared.
     pub of: u64,
+    /// Of these, answers to requests that met others, as far as was witnessed.
+    pub met: u64,
     /// 95 % interval of the share that differs, after Clopper and Pearson.
     pub interval: [f64; 2],
     /// Different prompts compared.
@@ -276,7 +419,7 @@ pub struct ArmRecord {
 }
 
 /// Cases with so many requests at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
     /// Requests sent at once.
@@ -287,6 +430,12 @@ pub struct Level {
     pub differing: u64,
     /// Answers compared.
     pub of: u64,
+    /// Of these, answers to requests that met others.
+    pub met: u64,
+    /// Answers that an error, a refusal or an early end took away.
+    pub voided: u64,
+    /// 95 % interval of the share that differs, after Clopper and Pearson.
+    pub interval: [f64; 2],
 }
 
 /// Differences at one position of one prompt in one arm: one finding, however often it was seen.
@@ -331,8 +480,10 @@ pub struct Divergence {
     pub neighbours: Vec<Sent>,
     /// Where the differing request stood among its neighbours.
     pub place: u32,
-    /// Milliseconds between one request of the crowd and the next; 0 is all at once.
-    pub stagger_ms: u64,
+    /// When each request of the crowd was sent, this one in its place, in milliseconds after the first.
+    pub delays_ms: Vec<u64>,
+    /// Which prompts the server must not have seen before: they are made anew each time.
+    pub new: New,
     /// Text of the reference.
     pub expected: String,
     /// Text that differed.
@@ -345,6 +496,16 @@ pub struct Divergence {
     pub shrunk: Option<Shrunk>,
     /// Why there is none, where one was looked for.
     pub not_shrunk: Option<String>,
+}
+
+/// Prompts that are made anew each time, as long as before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct New {
+    /// That of the request which differs.
+    pub request: bool,
+    /// Those of its neighbours.
+    pub neighbours: bool,
 }
 
 /// A request as it was sent, without its headers.
@@ -383,7 +544,17 @@ pub struct Settings {
     pub concurrency: Vec<u32>,
     /// Prompts that are judged.
     pub prompts: u32,
-    /// Repeats after priming.
+    /// Tokens of prompts, in turn; of prompts of the user's own, none.
+    pub prompt_tokens: Vec<u32>,
+    /// What made the prompts new to the server.
+    pub nonce: u64,
+    /// Arms asked for.
+    pub arms: Vec<Arm>,
+    /// Alternatives asked for at a position.
+    pub alternatives: u32,
+    /// Answers in crowds that held takes at a level.
+    pub answers_min: u64,
+    /// Answers alone after the first.
     pub repeats: u32,
     /// Rounds of each level.
     pub rounds: u32,

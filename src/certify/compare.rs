@@ -1,9 +1,10 @@
 //! Two answers to the same request: where they first differ, and how much before that.
 //!
 //! Positions are compared up to the first other token, since what follows has another context. Alternatives are maps by
-//! token, and only what both sides have is compared; the rest is counted.
+//! token, and only what both sides have is compared; the rest is counted. Counters that disagree about equal tokens are a
+//! finding beside the difference, not one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,15 @@ pub(crate) struct Comparison {
     pub(crate) values: u64,
     /// Log-probabilities that one has, or that are no numbers.
     pub(crate) incomparable: u64,
+    /// Some of the values compared: where all are the same they say nothing.
+    pub(crate) distinct: BTreeSet<String>,
     pub(crate) difference: Option<Difference>,
+    /// What the server counts otherwise although tokens and values are equal.
+    pub(crate) beside: Option<String>,
 }
+
+/// Different values that are kept of a comparison.
+const DISTINCT_MAX: usize = 4;
 
 /// What differs first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +46,6 @@ pub enum Observable {
     Finish,
     /// Tokens of the prompt, as the server counts them: the two requests are not the same to it.
     PromptTokens,
-    /// Tokens of the answer, as the server counts them.
-    CompletionTokens,
     /// The text.
     Text,
 }
@@ -54,7 +60,6 @@ impl Observable {
             Observable::Length => "number of tokens",
             Observable::Finish => "finish reason",
             Observable::PromptTokens => "number of prompt tokens",
-            Observable::CompletionTokens => "number of answer tokens",
             Observable::Text => "text",
         }
     }
@@ -117,6 +122,8 @@ impl Seen {
 pub(crate) enum Parts {
     /// All.
     All,
+    /// Tokens, log-probabilities and text; how an answer ended is told beside it.
+    Content,
     /// Tokens and their log-probabilities alone.
     Tokens,
 }
@@ -127,7 +134,11 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
     let mut first: Option<(u64, Observable, Seen, Seen)> = None;
     let mut token_position = None;
     let mut drift = Drift::default();
-    for (i, (a, b)) in reference.tokens.iter().zip(&other.tokens).enumerate() {
+    let (ours, theirs) = (reference.comparable_tokens(), other.comparable_tokens());
+    if ours.is_empty() != theirs.is_empty() {
+        comparison.incomparable += ours.len().max(theirs.len()) as u64;
+    }
+    for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
         let position = i as u64;
         comparison.positions += 1;
         let same = same_token(a, b);
@@ -154,12 +165,15 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
     let prompts = counts(Observable::PromptTokens, reference.prompt_tokens, other.prompt_tokens);
     let first = match (prompts, first) {
         // To the server these were two prompts: that goes before all that follows from it.
-        (Some(prompts), _) if parts == Parts::All => Some(prompts),
+        (Some(prompts), Some(_)) if parts == Parts::All => Some(prompts),
         (_, Some((position, observable, expected, got))) => {
             Some((Some(position), observable, expected, got))
         }
         (_, None) => whole(reference, other, parts),
     };
+    if first.is_none() && parts != Parts::Tokens {
+        comparison.beside = beside(reference, other);
+    }
     comparison.difference = first.map(|(position, observable, expected, got)| {
         let at = token_position.or(position).map(|p| p as usize);
         Difference {
@@ -168,7 +182,7 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
             expected,
             got,
             token_position,
-            margin: at.and_then(|p| reference.tokens.get(p)).and_then(margin),
+            margin: at.and_then(|p| ours.get(p)).and_then(margin),
             drifted: drift.positions,
             earlier_drift: drift.earlier,
             drift_there: drift.there,
@@ -212,6 +226,9 @@ fn values(a: &Token, b: &Token, same: bool, comparison: &mut Comparison) -> Here
     }
     let mut pair = |a: &Decimal, b: &Decimal| {
         comparison.values += 1;
+        if comparison.distinct.len() < DISTINCT_MAX {
+            comparison.distinct.insert(a.as_str().into());
+        }
         // Decimals that differ may be one float: that is a difference of no size.
         let size = if a == b { 0.0 } else { (a.value() - b.value()).abs() };
         here.largest = Some(here.largest.unwrap_or(0.0).max(size));
@@ -281,12 +298,13 @@ type Whole = (Option<u64>, Observable, Seen, Seen);
 
 /// What differs although no position does.
 fn whole(a: &Answer, b: &Answer, parts: Parts) -> Option<Whole> {
-    let (n, m) = (a.tokens.len(), b.tokens.len());
+    let (ours, theirs) = (a.comparable_tokens(), b.comparable_tokens());
+    let (n, m) = (ours.len(), theirs.len());
     // A side without any tokens named is no shorter answer: its text is compared.
     if n != m && n > 0 && m > 0 {
         let at = n.min(m);
-        let seen = |answer: &Answer| Seen::token(answer.tokens.get(at));
-        return Some((Some(at as u64), Observable::Length, seen(a), seen(b)));
+        let (a, b) = (Seen::token(ours.get(at)), Seen::token(theirs.get(at)));
+        return Some((Some(at as u64), Observable::Length, a, b));
     }
     if parts == Parts::Tokens {
         return None;
@@ -295,12 +313,31 @@ fn whole(a: &Answer, b: &Answer, parts: Parts) -> Option<Whole> {
         let (expected, got) = around(&a.text, &b.text);
         return Some((None, Observable::Text, expected, got));
     }
-    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "(none)".into());
-    if a.finish != b.finish {
-        let (a, b) = (text(&a.finish), text(&b.finish));
+    if parts == Parts::All && a.finish != b.finish {
+        let (a, b) = (ending(a), ending(b));
         return Some((None, Observable::Finish, Seen::whole(a), Seen::whole(b)));
     }
-    counts(Observable::CompletionTokens, a.completion_tokens, b.completion_tokens)
+    None
+}
+
+fn ending(answer: &Answer) -> String {
+    answer.finish.clone().unwrap_or_else(|| "(none)".into())
+}
+
+/// What is told otherwise of equal answers: counts, and how they ended.
+fn beside(a: &Answer, b: &Answer) -> Option<String> {
+    let counted = [
+        ("prompt tokens", a.prompt_tokens, b.prompt_tokens),
+        ("answer tokens", a.completion_tokens, b.completion_tokens),
+    ];
+    let count = counted.into_iter().find_map(|(what, a, b)| match (a?, b?) {
+        (a, b) if a != b => Some(format!("{a} and {b} {what} are counted for equal answers")),
+        _ => None,
+    });
+    let (ours, theirs) = (ending(a), ending(b));
+    let ended = (ours != theirs)
+        .then(|| format!("equal answers are said to have ended by {ours:?} and {theirs:?}"));
+    count.or(ended)
 }
 
 /// Two counts that differ. One that is not sent is unknown, not another one.
@@ -310,13 +347,17 @@ fn counts(observable: Observable, a: Option<u64>, b: Option<u64>) -> Option<Whol
     (a != b).then(|| (None, observable, seen(a), seen(b)))
 }
 
-/// What stands where two texts part.
+/// What stands where two texts part; what is left out on either side is marked.
 fn around(a: &str, b: &str) -> (Seen, Seen) {
     const CHARACTERS: usize = 24;
     let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
     let from = common.saturating_sub(8);
-    let cut =
-        |text: &str| Seen::whole(text.chars().skip(from).take(CHARACTERS).collect::<String>());
+    let cut = |text: &str| {
+        let part: String = text.chars().skip(from).take(CHARACTERS).collect();
+        let before = if from > 0 { "…" } else { "" };
+        let after = if text.chars().count() > from + CHARACTERS { "…" } else { "" };
+        Seen::whole(format!("{before}{part}{after}"))
+    };
     (cut(a), cut(b))
 }
 

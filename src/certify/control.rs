@@ -1,156 +1,176 @@
-//! The positive control: a difference that is known to be there must be seen by the very code that judges the server.
+//! The positive control: at each number of requests at once, a difference that is known to be there must be seen by the very code
+//! that judges the server.
 
-use std::time::Duration;
-
-use super::arms::{Bench, References, concurrent, repeat};
-use super::certificate::{Arm, Control, Verdict};
+use super::arms::{Bench, against, alone};
+use super::certificate::{Control, ControlLevel};
 use super::error::CertifyError;
-use super::options::Target;
-use super::plan::{CONTROL_CROWDS, FEW, PROXY_CROWDS, groups};
-use super::probe::Facts;
+use super::options::{Options, Target};
+use super::plan::groups;
 use super::proxy::Proxy;
-use super::score::Score;
-use super::session::Session;
+use super::session::{Member, Session};
 use super::wire::{Call, Client};
+
+/// Prompts that a server which is known to depend on the batch is asked.
+const PROMPTS: u32 = 8;
+/// Tokens of an answer that only fills a crowd.
+const FILLER_TOKENS: u32 = 8;
+/// Crowds of a level at most: another for one that did not meet, or that showed nothing.
+const TRIES: u32 = 2;
 
 /// Asks the control that there is: a server known to depend on the batch, or a proxy in front of the one under test.
 pub(crate) fn positive(
     bench: &mut Bench<'_, '_>,
     target: &Target,
-    references: &References,
 ) -> Result<Control, CertifyError> {
     let before = bench.session.ledger.requests();
     let mut control = match &target.control {
-        Some(url) => batch_dependent(bench, target, url),
-        None => altered(bench, target, references)?,
+        Some(url) => batch_dependent(bench, target, url)?,
+        None => altered(bench, target)?,
     };
     control.requests = bench.session.ledger.requests() - before;
     Ok(control)
 }
 
-fn session<'a>(bench: &Bench<'_, 'a>, target: &Target, url: &str) -> Session<'a> {
-    let timeout = bench.options.timeout;
-    let client = Client::new(url, target.key.as_ref(), timeout);
-    let mut session = Session::new(bench.session.ledger, client, bench.session.dialect.clone());
-    session.gauge = bench.session.gauge.as_ref().map(|gauge| gauge.at(url, target, timeout));
-    session
+fn session<'a>(
+    bench: &Bench<'_, 'a>,
+    target: &Target,
+    url: &str,
+    is_other: bool,
+) -> Result<Session<'a>, CertifyError> {
+    // Metrics elsewhere are those of the server under test.
+    let metrics_url = if is_other { None } else { target.metrics_url.clone() };
+    let target = Target { url: url.into(), metrics_url, ..target.clone() };
+    let client = Client::new(&target, bench.options.timeout)?;
+    let mut session = bench.session.beside();
+    session.gauge = bench.session.gauge.as_ref().map(|gauge| gauge.at(client.clone()));
+    session.client = client;
+    Ok(session)
 }
 
-/// A few repeats, which must be clean, and crowds until one shows a difference.
-fn batch_dependent(bench: &mut Bench<'_, '_>, target: &Target, url: &str) -> Control {
-    let mut session = session(bench, target, url);
-    let facts: &Facts = bench.facts;
-    let mut inner = Bench {
-        session: &mut session,
-        facts,
-        options: bench.options,
-        prompts: &mut *bench.prompts,
-    };
-    let few = inner.options.prompts.min(FEW);
-    let (sequential, references) = repeat::run(&mut inner, few, 2);
-    let mut score = Score::new(Arm::ConcurrentWarm);
-    let level = largest_level(&inner);
-    let mut crowds = 0;
-    'rounds: for round in 0..CONTROL_CROWDS as u32 {
-        for group in groups(inner.options.prompts, level, round, inner.options.seed) {
-            let calls: Vec<Call> = group.iter().map(|number| inner.call(*number)).collect();
-            judge(&mut inner, &mut score, &references, &group, &calls);
-            crowds += 1;
-            if score.differing() > 0 || crowds >= CONTROL_CROWDS {
-                break 'rounds;
-            }
-        }
-    }
-    let outcome = score.conclude();
-    let clean = sequential.record.differing == 0;
-    let passed = match (clean, outcome.record.verdict) {
-        (true, Verdict::Broken) => Some(true),
-        (true, _) if outcome.record.of == 0 => None,
-        _ => Some(false),
-    };
-    let note = match (clean, passed) {
-        (false, _) => Some("the control differs already one request at a time".into()),
-        (true, Some(true)) => None,
-        (true, _) => outcome.record.reason.or(Some("the known fault was not seen".into())),
-    };
-    Control {
-        what: "the same server in its batch-dependent mode".into(),
-        passed,
-        differing: outcome.record.differing,
-        of: outcome.record.of,
-        requests: 0,
-        note,
-    }
-}
-
-/// A crowd through a proxy that alters a digit or a letter of each answer that met another; a second one if the first did not
-/// meet.
-fn altered(
+/// A few repeats, which must be clean, and crowds of each size until one shows a difference.
+fn batch_dependent(
     bench: &mut Bench<'_, '_>,
     target: &Target,
-    references: &References,
+    url: &str,
 ) -> Result<Control, CertifyError> {
-    let timeout = bench.options.timeout;
-    let proxy = Proxy::start(&target.url, 1.0, bench.options.seed, timeout)?;
-    let mut session = session(bench, target, &proxy.url());
-    let facts: &Facts = bench.facts;
+    let mut session = session(bench, target, url, true)?;
+    let prompts = bench.options.prompts.min(PROMPTS);
+    let options = Options { prompts, ..bench.options.clone() };
     let mut inner = Bench {
         session: &mut session,
-        facts,
+        facts: bench.facts,
+        options: &options,
+        prompts: &mut *bench.prompts,
+        known: Vec::new(),
+        cached_matters: false,
+        seen: Vec::new(),
+    };
+    let [_, repeat] = alone::begin(&mut inner);
+    let clean = repeat.record.differing == 0 && repeat.record.of > 0;
+    let levels = crowds(&mut inner, None);
+    let seen = levels.iter().all(|level| level.passed == Some(true));
+    let note = match (clean, seen) {
+        (true, true) => None,
+        (false, _) => Some("requests one at a time differ already".to_owned()),
+        (true, false) => Some(missed(&levels)),
+    };
+    let what = "the same server in its batch-dependent mode";
+    Ok(control(what, clean.then_some(seen), levels, note))
+}
+
+/// Crowds of each size through a proxy that alters a digit or a letter of each answer that met another.
+fn altered(bench: &mut Bench<'_, '_>, target: &Target) -> Result<Control, CertifyError> {
+    let timeout = bench.options.timeout;
+    let proxy = Proxy::start(&target.url, 1.0, bench.options.seed, timeout)?;
+    let mut session = session(bench, target, &proxy.url(), false)?;
+    let mut inner = Bench {
+        session: &mut session,
+        facts: bench.facts,
         options: bench.options,
         prompts: &mut *bench.prompts,
+        known: bench.known.clone(),
+        cached_matters: false,
+        seen: Vec::new(),
     };
-    let level = largest_level(&inner);
-    let group = groups(inner.options.prompts, level, 0, inner.options.seed).swap_remove(0);
-    let calls: Vec<Call> = group.iter().map(|number| inner.call(*number)).collect();
-    let mut score = Score::new(Arm::ConcurrentWarm);
-    for _ in 0..PROXY_CROWDS {
-        judge(&mut inner, &mut score, references, &group, &calls);
-        if score.differing() > 0 {
-            break;
-        }
-    }
-    let record = score.conclude().record;
-    let altered = proxy.altered();
-    let passed = match (record.of, altered) {
-        (0, _) | (_, 0) => None,
-        _ => Some(record.differing > 0),
+    let levels = crowds(&mut inner, Some(&proxy));
+    let asked: Vec<bool> = levels.iter().filter_map(|level| level.passed).collect();
+    let passed = match asked.is_empty() {
+        true => None,
+        false => Some(asked.iter().all(|passed| *passed)),
     };
-    let note = match passed {
-        Some(true) => None,
-        Some(false) => Some(format!("{altered} answers were altered, and none was seen to differ")),
-        None if altered == 0 => Some("no two requests met in the proxy".into()),
-        None => record.reason,
-    };
-    Ok(Control {
-        what: "a proxy that alters one digit or letter of answers in a crowd".into(),
+    let note = (passed != Some(true) || asked.len() < levels.len()).then(|| missed(&levels));
+    let what = "a proxy that alters one digit or letter of answers in a crowd";
+    Ok(control(what, passed, levels, note))
+}
+
+fn control(
+    what: &str,
+    passed: Option<bool>,
+    levels: Vec<ControlLevel>,
+    note: Option<String>,
+) -> Control {
+    Control {
+        what: what.into(),
         passed,
-        differing: record.differing,
-        of: record.of,
+        differing: levels.iter().map(|level| level.differing).sum(),
+        of: levels.iter().map(|level| level.of).sum(),
         requests: 0,
+        levels,
         note,
-    })
+    }
 }
 
-/// As many at once as the run has, of prompts that are judged.
-fn largest_level(bench: &Bench<'_, '_>) -> u32 {
-    let largest = bench.options.concurrency.iter().copied().max().unwrap_or(2);
-    largest.min(bench.options.prompts)
+fn missed(levels: &[ControlLevel]) -> String {
+    let missed = levels.iter().filter(|level| level.passed != Some(true));
+    let words = missed.map(|level| match level.passed {
+        Some(_) => format!("none of {} answers was seen to differ at {}", level.of, level.sent),
+        None => format!("no two requests met at {}", level.sent),
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
-fn judge(
-    bench: &mut Bench<'_, '_>,
-    score: &mut Score,
-    references: &References,
-    group: &[u32],
-    calls: &[Call],
-) {
-    match bench.session.crowd(calls, Duration::ZERO) {
-        Err(error) => score.void(&error),
-        Ok(crowd) if crowd.in_flight <= 1 => score.unwitnessed(),
-        Ok(crowd) => {
-            score.case();
-            concurrent::judge(bench.session, score, references, group, calls, &crowd, 0);
+/// A warm crowd of each size; of those beside the judged prompts, short answers.
+fn crowds(bench: &mut Bench<'_, '_>, proxy: Option<&Proxy>) -> Vec<ControlLevel> {
+    let options = bench.options;
+    let mut levels = Vec::new();
+    for &level in &options.concurrency {
+        if bench.session.refuses(level).is_some() {
+            continue;
         }
+        let mut counted = ControlLevel { sent: level, passed: None, differing: 0, of: 0 };
+        for round in 0..TRIES {
+            let before = proxy.map_or(0, Proxy::altered);
+            let judged = level.min(options.prompts);
+            let group = groups(options.prompts, judged, round, options.seed).swap_remove(0);
+            crowd(bench, &group, &mut counted);
+            let planted = proxy.is_none_or(|proxy| proxy.altered() > before);
+            if counted.of > 0 && planted {
+                counted.passed = Some(counted.differing > 0);
+            }
+            if counted.passed == Some(true) {
+                break;
+            }
+        }
+        levels.push(counted);
+    }
+    levels
+}
+
+fn crowd(bench: &mut Bench<'_, '_>, group: &[u32], counted: &mut ControlLevel) {
+    let known = group.iter().map(|number| &bench.known[*number as usize]);
+    let mut members: Vec<Member> =
+        known.map(|known| Member::at_once(known.call.clone(), Some(known.took))).collect();
+    for number in 0..counted.sent - group.len() as u32 {
+        let call = Call { answer_tokens: FILLER_TOKENS, ..bench.filler(number) };
+        members.push(Member::at_once(call, None));
+    }
+    let Ok(crowd) = bench.session.crowd(&members) else { return };
+    for (number, met) in group.iter().zip(&crowd.members) {
+        let Ok(got) = &met.answer else { continue };
+        let Some((_, comparison)) = against(&bench.known[*number as usize].warm, got) else {
+            continue;
+        };
+        counted.of += 1;
+        counted.differing += u64::from(comparison.difference.is_some());
     }
 }

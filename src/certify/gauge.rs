@@ -1,11 +1,9 @@
-//! The server's own count of running requests, from its metrics in Prometheus' text format.
+//! The server's own counts, from its metrics in Prometheus' text format: of running requests, and of hits of its prefix cache.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::options::Target;
 use super::wire::Client;
-use super::wire::client::Place;
 
 /// Names of the gauge of running requests: vLLM, SGLang, llama.cpp, TGI.
 const RUNNING: [&str; 4] = [
@@ -13,6 +11,14 @@ const RUNNING: [&str; 4] = [
     "sglang:num_running_reqs",
     "llamacpp:requests_processing",
     "tgi_batch_current_size",
+];
+/// Names of the counter of tokens that came from the prefix cache: vLLM's of three versions, SGLang.
+const HITS: [&str; 5] = [
+    "vllm:prefix_cache_hits_total",
+    "vllm:prefix_cache_hits",
+    "vllm:gpu_prefix_cache_hits_total",
+    "vllm:gpu_prefix_cache_hits",
+    "sglang:cached_tokens_total",
 ];
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -39,7 +45,7 @@ pub(crate) struct Gauge {
 impl Gauge {
     /// Looks for one of the known names.
     pub(crate) fn find(client: Client) -> Option<Gauge> {
-        let (text, _) = client.get(Place::Root, "metrics").ok()?;
+        let text = client.metrics().ok()?;
         let name = RUNNING.into_iter().find(|name| value(&text, name).is_some())?;
         Some(Gauge { client, name, others: 0 })
     }
@@ -49,16 +55,16 @@ impl Gauge {
         Gauge { others, ..self }
     }
 
-    /// The same gauge of another address.
-    pub(crate) fn at(&self, url: &str, target: &Target, timeout: Duration) -> Gauge {
-        Gauge { client: Client::new(url, target.key.as_ref(), timeout), ..self.clone() }
+    /// The same gauge of another server.
+    pub(crate) fn at(&self, client: Client) -> Gauge {
+        Gauge { client, ..self.clone() }
     }
 
     /// Requests running now beyond those of others; `None` if the server did not say.
     pub(crate) fn now(&self) -> Option<Sample> {
         let asked = Instant::now();
-        let (text, _) = self.client.get(Place::Root, "metrics").ok()?;
-        let running = value(&text, self.name)?.saturating_sub(self.others);
+        let running = value(&self.client.metrics().ok()?, self.name)?;
+        let running = (running.min(u32::MAX.into()) as u32).saturating_sub(self.others);
         Some(Sample { asked, answered: Instant::now(), running })
     }
 
@@ -73,8 +79,29 @@ impl Gauge {
     }
 }
 
+/// A counter of hits that a server exposes.
+#[derive(Clone, Debug)]
+pub(crate) struct Hits {
+    client: Client,
+    pub(crate) name: &'static str,
+}
+
+impl Hits {
+    /// Looks for one of the known names.
+    pub(crate) fn find(client: Client) -> Option<Hits> {
+        let text = client.metrics().ok()?;
+        let name = HITS.into_iter().find(|name| value(&text, name).is_some())?;
+        Some(Hits { client, name })
+    }
+
+    /// Tokens so far.
+    pub(crate) fn now(&self) -> Option<u64> {
+        value(&self.client.metrics().ok()?, self.name)
+    }
+}
+
 /// Sum over the series of a metric. `None` if there is none, or one is no count.
-fn value(text: &str, name: &str) -> Option<u32> {
+fn value(text: &str, name: &str) -> Option<u64> {
     let mut sum = None;
     for line in text.lines() {
         let Some(rest) = line.strip_prefix(name) else { continue };
@@ -85,10 +112,10 @@ fn value(text: &str, name: &str) -> Option<u32> {
             None => continue,
         };
         let value: f64 = rest.split_whitespace().next()?.parse().ok()?;
-        if !(0.0..=1e6).contains(&value) {
+        if !(0.0..=1e15).contains(&value) {
             return None;
         }
-        sum = Some(sum.unwrap_or(0) + value as u32);
+        sum = Some(sum.unwrap_or(0) + value as u64);
     }
     sum
 }

@@ -6,6 +6,7 @@
 
 mod arms;
 pub mod certificate;
+mod clusters;
 pub mod compare;
 mod control;
 mod error;
@@ -17,13 +18,16 @@ pub mod pattern;
 pub mod plan;
 mod power;
 mod probe;
+mod prompts;
 mod proxy;
+mod random;
 pub mod repro;
 mod run;
 pub mod samples;
 mod score;
 mod session;
 pub mod shrink;
+mod smallest;
 mod stats;
 pub mod text;
 mod verdict;
@@ -32,7 +36,7 @@ mod witness;
 
 pub use certificate::{Arm, Certificate, Verdict};
 pub use error::CertifyError;
-pub use options::{Options, Progress, Secret, Silent, Target};
+pub use options::{Api, Options, Progress, Secret, Silent, Target};
 pub use plan::Plan;
 pub use power::{Measured, measure, small};
 pub use run::run;

@@ -1,28 +1,35 @@
 //! A whole run: probe, arms, controls, verdict.
 
-use super::arms::{
-    Bench, References, concurrent, order, prefix, repeat, scored, seed, stream, time,
-};
+use super::arms::concurrent::Kind;
+use super::arms::{Bench, alone, concurrent, many, order, prefix, scored, seed, stream};
 use super::certificate::{
-    Arm, ArmRecord, CERTIFICATE_SCHEMA, Certificate, Control, Controls, Settings, Witness,
+    Arm, ArmRecord, CERTIFICATE_SCHEMA, Certificate, Control, Controls, Reference, Settings,
+    Witness,
 };
+use super::clusters;
 use super::control;
 use super::error::CertifyError;
-use super::options::{Options, Progress, Secret, Target};
-use super::plan::{FEW, Plan, Prompts};
+use super::options::{Options, Progress, Target};
+use super::plan::{FEW, Plan};
 use super::probe::{self, Facts};
+use super::prompts::Prompts;
+use super::samples;
 use super::score::{Outcome, Score};
-use super::session::{Ledger, Session};
+use super::session::{Ledger, Session, new_nonce};
 use super::shrink;
+use super::smallest;
 use super::stats;
 use super::verdict::{self, Circumstances};
+use super::wire::hidden::Hidden;
 use super::wire::{Client, Dialect};
-use super::witness::By;
 use crate::env::Tool;
 
 /// Why an arm is not asked although it could be.
 const NOT_ASKED: &str = "not asked for, or left out to fit the budget";
-const NOT_REPEATABLE: &str = "requests one at a time differ already";
+const NOT_REPEATABLE: &str = "warm answers one at a time differ already: there is no reference";
+const NO_COLD_REFERENCE: &str = "first answers differ from later ones, and no field keeps a prompt cold: there is no cold reference";
+const COLD_NOT_REPEATABLE: &str =
+    "cold answers one at a time differ already: there is no reference";
 
 /// Judges a server.
 pub fn run(
@@ -30,171 +37,290 @@ pub fn run(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Certificate, CertifyError> {
-    check_url(&target.url)?;
+    let client = Client::new(target, options.timeout)?;
     let plan = Plan::new(options, target.control.is_some())?;
     let options = &plan.options;
+    let nonce = options.nonce.unwrap_or_else(new_nonce);
     let ledger = Ledger::new(options, progress, plan.requests());
     ledger.stage("probe");
-    let client = Client::new(&target.url, target.key.as_ref(), options.timeout);
     let identity = probe::identify(&client, target)?;
-    let dialect = Dialect::plain(&identity.model);
-    let mut session = Session::new(&ledger, client, dialect);
-    let facts = probe::probe(&mut session, target, identity, options.answer_tokens)?;
-    let mut prompts = Prompts::new(options.seed, &facts, options.answer_tokens);
-    let mut bench = Bench { session: &mut session, facts: &facts, options, prompts: &mut prompts };
+    let dialect = Dialect::new(&identity.model, target);
+    let mut session = Session::new(&ledger, client, dialect, nonce);
+    let facts = probe::probe(&mut session, target, identity, options)?;
+    let mut prompts = Prompts::new(options, nonce, &facts);
+    let mut bench = Bench {
+        session: &mut session,
+        facts: &facts,
+        options,
+        prompts: &mut prompts,
+        known: Vec::new(),
+        cached_matters: false,
+        seen: Vec::new(),
+    };
     let (outcomes, positive) = arms(&mut bench, target)?;
+    // What is asked from here on makes what was found smaller, and what it can't pay takes nothing back.
+    let broke_off = bench.session.ended_early();
     let mut records = Vec::new();
-    let (mut findings, mut firsts) = (Vec::new(), Vec::new());
+    let (mut findings, mut firsts, mut beside) = (Vec::new(), Vec::new(), Vec::new());
     for outcome in outcomes {
         records.push(outcome.record);
         findings.extend(outcome.findings);
         firsts.extend(outcome.first.map(|first| (first, outcome.crowd)));
+        beside.extend(outcome.beside);
     }
-    verdict::withhold(&mut records);
+    let clusters = clusters::find(&mut bench, &mut records);
+    let mut found = None;
     if options.shrinks {
-        shrink::first_crowd(bench.session, &mut firsts, &records);
+        ledger.stage("smallest crowd");
+        found = smallest::find(&mut bench, &records);
+        if let Some((first, calls)) = found.as_mut().and_then(|found| found.first.take()) {
+            firsts.retain(|(other, _)| other.arm != first.arm);
+            firsts.insert(0, (first, calls));
+        }
+        shrink::firsts(bench.session, &mut firsts, &records);
     }
-    let divergences = firsts.into_iter().map(|(first, _)| first).collect();
-    let samples = session.samples.of(prompts.made(options.prompts), options.answer_tokens);
     let controls = Controls { positive, negative: negative(&records) };
-    let crowds = [Arm::ConcurrentCold, Arm::ConcurrentWarm, Arm::Order, Arm::Seed];
-    let trials: u64 = records.iter().filter(|r| crowds.contains(&r.arm)).map(|r| r.of).sum();
-    let answers = [trials, options.answers_min];
-    let around =
-        Circumstances { controls: &controls, replayed: facts.replayed.as_deref(), answers };
-    let (verdict, reasons) = verdict::decide(&records, &around);
-    let witness = Witness {
-        max_in_flight: session.max_in_flight,
-        by: witnessed_by(&session),
-        witnessed: session.witnessed,
-        unwitnessed: session.unwitnessed,
-        load_when_idle: facts.load_when_idle,
+    let levels = verdict::levels(&records, options, &controls.positive);
+    let around = Circumstances {
+        options,
+        controls: &controls,
+        replayed: facts.replayed.as_deref(),
+        broke_off: broke_off.as_deref(),
+        clusters: clusters.as_ref(),
+        contradicted: bench.session.contradicted,
     };
+    let (verdict, reasons) = verdict::decide(&records, &levels, &around);
+    let answers = references(&bench);
+    let lengths = lengths(&bench);
+    let samples =
+        bench.session.samples.of(bench.prompts.made(options.prompts).iter(), options.answer_tokens);
+    let witness = witness(&session, &facts);
     let mut server = facts.server.clone();
     server.resolution = session.resolution;
+    let company = records.iter().filter(|record| Arm::COMPANY.contains(&record.arm));
+    let trials = company.map(|record| record.met).sum();
     let certificate = Certificate {
         schema: CERTIFICATE_SCHEMA.to_string(),
         verdict,
         reasons,
-        scope: scope(&facts, &witness, &records, &plan),
+        scope: scope(&facts, &witness, &records, &plan, &lengths),
         server,
         witness,
         controls,
+        levels,
         arms: records,
+        beside,
+        clusters,
+        smallest: found.map(|found| found.smallest),
         findings,
-        divergences,
+        divergences: firsts.into_iter().map(|(first, _)| first).collect(),
         samples,
         power: stats::power(trials),
         requests: ledger.requests(),
         tokens: ledger.tokens(),
         seconds: ledger.elapsed().as_secs_f64(),
-        settings: settings(options),
+        answers,
+        settings: settings(options, nonce),
         tool: Tool::current(),
     };
-    without_key(certificate, target.key.as_ref())
+    without_secrets(certificate, &Hidden::of(target))
 }
 
-/// The certificate without the key, wherever the server gave it back: in texts of tokens, in names.
-fn without_key(
-    certificate: Certificate,
-    key: Option<&Secret>,
-) -> Result<Certificate, CertifyError> {
-    let Some(key) = key.and_then(Secret::in_json) else { return Ok(certificate) };
-    let json = serde_json::to_string(&certificate).expect("a certificate serialises");
-    if !json.contains(&key) {
-        return Ok(certificate);
-    }
+/// The certificate without secrets, wherever the server gave them back: in texts of tokens, in names.
+fn without_secrets(certificate: Certificate, hidden: &Hidden) -> Result<Certificate, CertifyError> {
+    let mut json = serde_json::to_value(&certificate).expect("a certificate serialises");
+    hidden.value(&mut json);
     let unusable = |_| CertifyError::Unusable("the server's answers give the key back".into());
-    serde_json::from_str(&json.replace(&key, "(key)")).map_err(unusable)
+    serde_json::from_value(json).map_err(unusable)
 }
 
-/// Every arm, in its order, and the positive control between them.
+/// Every arm, and the positive control between them.
 fn arms(
     bench: &mut Bench<'_, '_>,
     target: &Target,
 ) -> Result<(Vec<Outcome>, Control), CertifyError> {
     let options = bench.options;
-    let stage = |bench: &Bench<'_, '_>, arm: Arm| bench.session.ledger.stage(arm.name());
-    stage(bench, Arm::Repeat);
-    let (first, references) = repeat::run(bench, options.prompts, options.repeats);
-    let clean = first.record.differing == 0 && first.record.of > 0;
-    let mut outcomes = vec![first];
-    let blocked = match &bench.facts.replayed {
-        Some(why) => Some(format!("answers come from a cache in front of the model: {why}")),
-        None => (!clean).then(|| NOT_REPEATABLE.to_owned()),
-    };
-    if let Some(why) = blocked {
-        outcomes.extend(Arm::ALL.into_iter().skip(1).map(|arm| Score::refused(arm, why.as_str())));
+    stage(bench, Arm::First);
+    let [first, repeat] = alone::begin(bench);
+    let first =
+        if options.asks(Arm::First) { first } else { Score::refused(Arm::First, NOT_ASKED) };
+    let mut outcomes = vec![first, repeat];
+    if let Some(why) = &bench.facts.replayed {
+        let why = format!("answers come from a cache in front of the model: {why}");
+        let rest = Arm::ALL.into_iter().skip(2);
+        outcomes.extend(rest.map(|arm| Score::refused(arm, why.as_str())));
         return Ok((outcomes, not_asked(why)));
     }
-    bench.session.ledger.stage("positive control");
-    let positive = control::positive(bench, target, &references)?;
+    let is_first_clean = outcomes[0].record.differing == 0;
+    let is_repeatable = bench.is_repeatable();
+    let warm = (!is_repeatable).then_some(NOT_REPEATABLE);
+    outcomes.push(one(bench, Arm::Prefix, None, prefix::run));
+    bench.cached_matters = !is_first_clean || outcomes[2].record.differing > 0;
+    outcomes.push(one(bench, Arm::Stream, warm, stream::run));
+    outcomes.push(one(bench, Arm::Score, warm, scored::run));
+    let mut time = Score::new(Arm::Time);
     let few = options.prompts.min(FEW);
-    let mut over_time = options.asks(Arm::Time).then(|| Score::new(Arm::Time));
-    for arm in Arm::ALL.into_iter().skip(1).filter(|arm| *arm != Arm::Time) {
-        if !options.asks(arm) {
-            outcomes.push(Score::refused(arm, NOT_ASKED));
-            continue;
-        }
-        stage(bench, arm);
-        outcomes.push(one(bench, arm, &references));
-        // The middle of a run is where its crowds have been.
-        if let (Arm::ConcurrentWarm, Some(score)) = (arm, &mut over_time) {
-            time::probe(bench, score, &references, few);
-        }
+    let asks_time = options.asks(Arm::Time) && is_repeatable;
+    if asks_time {
+        stage(bench, Arm::Time);
+        alone::again(bench, &mut time, few);
     }
-    outcomes.push(match over_time {
-        None => Score::refused(Arm::Time, NOT_ASKED),
-        Some(mut score) => {
-            stage(bench, Arm::Time);
-            time::probe(bench, &mut score, &references, few);
-            score.conclude()
-        }
-    });
+    bench.session.ledger.stage("positive control");
+    let positive = match is_repeatable {
+        true => control::positive(bench, target)?,
+        false => not_asked(NOT_REPEATABLE.into()),
+    };
+    let mut after = Score::new(Arm::After);
+    let cold = match bench.session.dialect.cold {
+        Some(_) if !bench.known.iter().all(|known| known.cold_is_clean) => Err(COLD_NOT_REPEATABLE),
+        Some(_) => Ok(Kind::Cold),
+        None if !is_repeatable => Err(NOT_REPEATABLE),
+        None if !is_first_clean => Err(NO_COLD_REFERENCE),
+        None => Ok(Kind::New),
+    };
+    let kind = cold.unwrap_or(Kind::New);
+    outcomes.push(crowds(bench, kind, cold.err(), &mut after));
+    outcomes.push(crowds(bench, Kind::Warm, warm, &mut after));
+    outcomes.push(crowds(bench, Kind::Mixed, warm, &mut after));
+    outcomes.push(one(bench, Arm::Order, warm, order::run));
+    outcomes.push(one(bench, Arm::ManyPrompts, warm, many::run));
+    let asks_after = options.asks(Arm::After) && is_repeatable;
+    if asks_after {
+        stage(bench, Arm::After);
+        alone::again(bench, &mut after, options.prompts);
+    }
+    outcomes.push(one(bench, Arm::Seed, warm, seed::run));
+    outcomes.push(conclude(after, Arm::After, asks_after, warm));
+    if asks_time {
+        stage(bench, Arm::Time);
+        // What crowds left behind is known by now: only what changes from here on is of time.
+        alone::again(bench, &mut time, few);
+    }
+    outcomes.push(conclude(time, Arm::Time, asks_time, warm));
     Ok((outcomes, positive))
 }
 
-fn one(bench: &mut Bench<'_, '_>, arm: Arm, references: &References) -> Outcome {
-    match arm {
-        Arm::ConcurrentCold => concurrent::cold(bench),
-        Arm::ConcurrentWarm => concurrent::warm(bench, references),
-        Arm::Order => order::run(bench),
-        Arm::Prefix => prefix::run(bench),
-        Arm::Seed => seed::run(bench),
-        Arm::Stream => stream::run(bench),
-        Arm::Score => scored::run(bench, references),
-        Arm::Repeat | Arm::Time => unreachable!("asked around the others"),
+fn stage(bench: &Bench<'_, '_>, arm: Arm) {
+    bench.session.ledger.stage(arm.name());
+}
+
+/// An arm, unless it was not asked for, or can't be asked.
+fn one(
+    bench: &mut Bench<'_, '_>,
+    arm: Arm,
+    blocked: Option<&str>,
+    ask: impl FnOnce(&mut Bench<'_, '_>) -> Outcome,
+) -> Outcome {
+    match (bench.options.asks(arm), blocked) {
+        (false, _) => Score::refused(arm, NOT_ASKED),
+        (true, Some(why)) => Score::refused(arm, why),
+        (true, None) => {
+            stage(bench, arm);
+            ask(bench)
+        }
+    }
+}
+
+fn crowds(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    blocked: Option<&str>,
+    after: &mut Score,
+) -> Outcome {
+    one(bench, kind.arm(), blocked, |bench| concurrent::run(bench, kind, after))
+}
+
+/// An arm that was asked in parts.
+fn conclude(score: Score, arm: Arm, asked: bool, blocked: Option<&str>) -> Outcome {
+    match asked || score.differing() > 0 {
+        true => score.conclude(),
+        false => Score::refused(arm, blocked.unwrap_or(NOT_ASKED)),
     }
 }
 
 fn not_asked(why: String) -> Control {
-    let what = "not asked".to_owned();
-    Control { what, passed: None, differing: 0, of: 0, requests: 0, note: Some(why) }
+    Control {
+        what: "not asked".into(),
+        passed: None,
+        differing: 0,
+        of: 0,
+        requests: 0,
+        levels: Vec::new(),
+        note: Some(why),
+    }
 }
 
 /// The negative control is the sequential arm.
 fn negative(records: &[ArmRecord]) -> Control {
-    let record = &records[0];
+    let record = records.iter().find(|record| record.arm == Arm::Repeat).expect("always asked");
     Control {
-        what: "the same requests one at a time, after identical traffic".into(),
+        what: "the same requests one at a time, after a first answer".into(),
         passed: (record.of > 0).then_some(record.differing == 0),
         differing: record.differing,
         of: record.of,
         requests: record.scored,
+        levels: Vec::new(),
         note: record.reason.clone(),
     }
 }
 
-fn witnessed_by(session: &Session<'_>) -> String {
-    match (session.by, &session.gauge) {
-        (By::Gauge, Some(gauge)) => gauge.name.into(),
-        (By::Overlap, _) => "overlap of first and last tokens".into(),
-        _ => "none".into(),
+fn witness(session: &Session<'_>, facts: &Facts) -> Witness {
+    let gauge = session.gauge.as_ref().map_or("gauge", |gauge| gauge.name);
+    Witness {
+        max_in_flight: session.max_in_flight,
+        by: session.by.words(gauge),
+        witnessed: session.witnessed,
+        unwitnessed: session.unwitnessed,
+        contradicted: session.contradicted,
+        load_when_idle: facts.load_when_idle,
+    }
+}
+
+/// Answers alone by digest, for comparing with those of another life or address.
+fn references(bench: &Bench<'_, '_>) -> Vec<Reference> {
+    let mut references = Vec::new();
+    for (number, known) in bench.known.iter().enumerate() {
+        let Some(answer) = known.warm.last() else { continue };
+        let body = serde_json::to_string(&bench.session.sent(&known.call).body);
+        references.push(Reference {
+            prompt: number as u32,
+            prompt_sha256: samples::sha256(body.unwrap_or_default().as_bytes()),
+            prompt_tokens: answer.prompt_tokens,
+            text_sha256: samples::sha256(answer.text.as_bytes()),
+            values_sha256: samples::values(answer).map(|kind| samples::hex(&kind)),
+            repeatable: known.warm_is_clean,
+        });
+    }
+    references
+}
+
+/// Lengths of the judged prompts, in tokens as the server counts them, else as they were made.
+fn lengths(bench: &Bench<'_, '_>) -> String {
+    let counted = bench.known.iter().filter_map(|k| k.warm.last().and_then(|a| a.prompt_tokens));
+    let mut lengths: Vec<u64> = counted.collect();
+    let unit = match lengths.is_empty() && !bench.known.is_empty() {
+        true => {
+            lengths.extend(bench.known.iter().map(|k| k.call.prompt.length() as u64));
+            "token ids or characters, which the server does not count"
+        }
+        false => "tokens",
+    };
+    lengths.sort_unstable();
+    lengths.dedup();
+    match (lengths.first(), lengths.last()) {
+        (Some(least), Some(most)) => format!("prompts of {least} to {most} {unit}"),
+        _ => "no prompt answered".into(),
     }
 }
 
 /// What the verdict is about, in one paragraph.
-fn scope(facts: &Facts, witness: &Witness, records: &[ArmRecord], plan: &Plan) -> String {
+fn scope(
+    facts: &Facts,
+    witness: &Witness,
+    records: &[ArmRecord],
+    plan: &Plan,
+    lengths: &str,
+) -> String {
     let server = &facts.server;
     let mut parts = Vec::new();
     let identity = match server.identity.as_slice() {
@@ -202,6 +328,7 @@ fn scope(facts: &Facts, witness: &Witness, records: &[ArmRecord], plan: &Plan) -
         names => names.join(", "),
     };
     parts.push(format!("model {} at {} ({identity})", server.model, server.url));
+    parts.push(format!("{lengths}, answers of {} tokens", plan.options.answer_tokens));
     parts.push(format!(
         "up to {} requests in flight, seen by {}",
         witness.max_in_flight, witness.by
@@ -220,16 +347,24 @@ fn scope(facts: &Facts, witness: &Witness, records: &[ArmRecord], plan: &Plan) -
     parts.extend(plan.left_out.iter().map(|what| format!("left out to fit the budget: {what}")));
     parts.push("the server's own settings are not seen".into());
     parts.push(
-        "says nothing of another device, version, setting or load, nor of the cause of what it found".into(),
+        "says nothing of another device, version, setting, length or load, nor of the cause of what it found".into(),
     );
     parts.join("; ")
 }
 
-fn settings(options: &Options) -> Settings {
+fn settings(options: &Options, nonce: u64) -> Settings {
     Settings {
         seed: options.seed,
         concurrency: options.concurrency.clone(),
         prompts: options.prompts,
+        prompt_tokens: match options.own_prompts.is_empty() {
+            true => options.prompt_tokens.clone(),
+            false => Vec::new(),
+        },
+        nonce,
+        arms: options.arms.clone(),
+        alternatives: options.alternatives,
+        answers_min: options.answers_min,
         repeats: options.repeats,
         rounds: options.rounds,
         answer_tokens: options.answer_tokens,
@@ -237,49 +372,5 @@ fn settings(options: &Options) -> Settings {
         max_tokens: options.tokens_max,
         timeout_s: options.timeout.as_secs_f64(),
         seconds_max: options.time_max.as_secs_f64(),
-    }
-}
-
-/// Refuses what is no address of a server.
-fn check_url(url: &str) -> Result<(), CertifyError> {
-    let bad = |why: &str| Err(CertifyError::BadInput(format!("{}: {why}", probe::shown(url))));
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return bad("expected an address that begins with http:// or https://");
-    };
-    if !matches!(scheme, "http" | "https") {
-        return bad("expected http:// or https://");
-    }
-    if rest.is_empty()
-        || rest.starts_with('/')
-        || url.contains(|c: char| c.is_whitespace() || c.is_control())
-    {
-        return bad("not an address");
-    }
-    if rest.contains(['?', '#']) {
-        return bad("expected no query");
-    }
-    let host = rest.split('/').next().unwrap_or_default();
-    if host.contains('@') {
-        return bad("credentials in an address would be stored: use OPENAI_API_KEY");
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_are_none_are_refused_and_credentials_are_not_quoted() {
-        for bad in
-            ["", "host", "ftp://h/v1", "http://", "http:///v1", "http://h/v1?x=1", "http://a b/v1"]
-        {
-            assert!(matches!(check_url(bad), Err(CertifyError::BadInput(_))), "{bad}");
-        }
-        let why = check_url("http://user:secret@h/v1").unwrap_err().to_string();
-        assert!(!why.contains("secret"), "{why}");
-        for fine in ["http://h/v1", "https://h:1/a/v1", "http://[::1]:80"] {
-            assert_eq!(check_url(fine), Ok(()));
-        }
     }
 }

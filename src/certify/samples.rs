@@ -11,6 +11,15 @@ use sha2::{Digest, Sha256};
 
 use super::wire::{Answer, Call, Prompt, Sampling};
 
+/// sha256 of some bytes, in hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes).into())
+}
+
+pub(crate) fn hex(kind: &Kind) -> String {
+    kind.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,7 +97,12 @@ fn counts(total: u64, unique: u64, logprobs: Option<u64>) -> String {
 }
 
 /// A digest of what makes an answer a kind of its own.
-type Kind = [u8; 32];
+pub(crate) type Kind = [u8; 32];
+
+/// The kind of an answer: by its values, or else by its text.
+pub(crate) fn kind(answer: &Answer) -> Kind {
+    values(answer).unwrap_or_else(|| Sha256::digest(answer.text.as_bytes()).into())
+}
 
 /// Kinds of the answers to one prompt in batches of one size.
 #[derive(Default)]
@@ -170,8 +184,8 @@ fn different(all: &[&Kinds]) -> (u64, Option<u64>) {
     (texts.len() as u64, (!values.is_empty()).then_some(values.len() as u64))
 }
 
-/// Of tokens and log-probabilities as received. An answer that lacks some of them is no kind of its own.
-fn values(answer: &Answer) -> Option<Kind> {
+/// A digest of tokens and log-probabilities as received. An answer that lacks some of them is no kind of its own.
+pub(crate) fn values(answer: &Answer) -> Option<Kind> {
     let mut hasher = Sha256::new();
     for token in &answer.tokens {
         let value = token.logprob.as_ref()?;

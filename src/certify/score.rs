@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::certificate::{Arm, ArmRecord, Divergence, Finding, Level, Sent, Verdict};
+use super::certificate::{Arm, ArmRecord, Divergence, Finding, Level, New, Sent, Verdict};
 use super::compare::Comparison;
 use super::nature::{self, Nature, Picked};
 use super::pattern::Pattern;
@@ -14,6 +14,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) prompt: u32,
     /// Requests sent at once.
     pub(crate) sent: u32,
+    /// Requests seen in flight with it; 1 if it was not seen to meet another.
     pub(crate) in_flight: u32,
     pub(crate) comparison: Comparison,
     pub(crate) expected: &'a Answer,
@@ -28,7 +29,10 @@ pub(crate) struct Requests<'a> {
     /// All that was sent together, and which of it this is.
     pub(crate) crowd: &'a [Call],
     pub(crate) place: usize,
-    pub(crate) stagger_ms: u64,
+    /// When each was sent, in milliseconds after the first.
+    pub(crate) delays_ms: &'a [u64],
+    /// Which prompts are new each time.
+    pub(crate) new: New,
 }
 
 /// Counts of an arm.
@@ -42,7 +46,13 @@ pub(crate) struct Score {
     first: Option<Divergence>,
     crowd: Vec<Call>,
     errors: BTreeMap<String, u64>,
+    beside: BTreeMap<String, u64>,
+    /// Some of the values compared.
+    distinct: BTreeSet<String>,
 }
+
+/// Different values from which on comparing them says something.
+const DISTINCT_MIN: usize = 3;
 
 /// What came of an arm.
 pub(crate) struct Outcome {
@@ -51,6 +61,8 @@ pub(crate) struct Outcome {
     pub(crate) first: Option<Divergence>,
     /// The requests of that first difference, as they can be sent again.
     pub(crate) crowd: Vec<Call>,
+    /// Findings beside the verdict.
+    pub(crate) beside: Vec<String>,
 }
 
 impl Score {
@@ -65,6 +77,7 @@ impl Score {
             unwitnessed: 0,
             differing: 0,
             of: 0,
+            met: 0,
             interval: [0.0, 1.0],
             prompts: 0,
             prompts_differing: 0,
@@ -86,7 +99,13 @@ impl Score {
             first: None,
             crowd: Vec::new(),
             errors: BTreeMap::new(),
+            beside: BTreeMap::new(),
+            distinct: BTreeSet::new(),
         }
+    }
+
+    pub(crate) fn arm(&self) -> Arm {
+        self.arm
     }
 
     /// An arm that is not asked.
@@ -120,15 +139,25 @@ impl Score {
         self.record.unwitnessed += 1;
     }
 
-    /// A case that an error took away.
+    /// An answer that an error took away.
     pub(crate) fn void(&mut self, error: &WireError) {
         self.void_for(error.to_string());
     }
 
-    /// A case that something else took away.
+    /// An answer that something else took away.
     pub(crate) fn void_for(&mut self, why: String) {
         self.record.voided += 1;
         *self.errors.entry(why).or_default() += 1;
+    }
+
+    /// An answer of a crowd of this size that an error took away.
+    pub(crate) fn void_at(&mut self, sent: u32, error: &WireError) {
+        self.level(sent).voided += 1;
+        self.void(error);
+    }
+
+    fn level(&mut self, sent: u32) -> &mut Level {
+        self.levels.entry(sent).or_insert(Level { sent, interval: [0.0, 1.0], ..Level::default() })
     }
 
     /// The pattern of repeats, if it tells more than those before.
@@ -145,19 +174,27 @@ impl Score {
     /// Counts a trial.
     pub(crate) fn take(&mut self, trial: Trial<'_>) {
         let Trial { prompt, sent, in_flight, comparison, expected, got, requests } = trial;
+        if let Some(beside) = comparison.beside {
+            *self.beside.entry(beside).or_default() += 1;
+        }
+        if self.distinct.len() < DISTINCT_MIN {
+            self.distinct.extend(comparison.distinct);
+        }
         let record = &mut self.record;
         record.of += 1;
+        record.met += u64::from(in_flight > 1);
         record.positions += comparison.positions;
         record.values += comparison.values;
         record.incomparable += comparison.incomparable;
         record.in_flight = record.in_flight.max(in_flight);
         self.prompts.insert(prompt);
-        let level = self.levels.entry(sent).or_insert(Level { sent, ..Level::default() });
+        let level = self.level(sent);
         level.of += 1;
+        level.met += u64::from(in_flight > 1);
         level.in_flight = level.in_flight.max(in_flight);
         let Some(difference) = comparison.difference else { return };
         level.differing += 1;
-        record.differing += 1;
+        self.record.differing += 1;
         self.prompts_differing.insert(prompt);
         let arm = self.arm;
         let picked = if arm == Arm::Seed { Picked::Drawn } else { Picked::Greedy };
@@ -183,7 +220,8 @@ impl Score {
                 request,
                 neighbours,
                 place: requests.place as u32,
-                stagger_ms: requests.stagger_ms,
+                delays_ms: requests.delays_ms.to_vec(),
+                new: requests.new,
                 expected: expected.text.clone(),
                 got: got.text.clone(),
                 seen: [0, 0],
@@ -201,23 +239,33 @@ impl Score {
         record.prompts = self.prompts.len() as u64;
         record.prompts_differing = self.prompts_differing.len() as u64;
         record.levels = self.levels.into_values().collect();
-        record.blind = record.of > 0 && record.values == 0;
-        for (why, count) in &self.errors {
-            record.notes.push(format!("{count} cases voided: {why}"));
+        for level in &mut record.levels {
+            level.interval = stats::interval(level.differing, level.of);
         }
+        record.blind = record.of > 0 && self.distinct.len() < DISTINCT_MIN;
+        for (why, count) in &self.errors {
+            record.notes.push(format!("{count} answers voided: {why}"));
+        }
+        // What says something: answers of requests that met, where the arm is about those.
+        let telling = if self.arm.needs_company() { record.met } else { record.of };
         if record.differing > 0 {
             record.verdict = Verdict::Broken;
             record.reason = None;
-        } else if record.of > 0 && !record.blind && record.reason.is_none() {
+        } else if record.blind {
+            let blind = match (record.values, self.distinct.iter().next()) {
+                (1.., Some(value)) => format!(
+                    "blind: the log-probabilities compared say nothing, such as {value} again and again"
+                ),
+                _ => "blind: no log-probability was compared, only tokens or text".into(),
+            };
+            record.reason.get_or_insert(blind);
+        } else if telling > 0 && record.reason.is_none() {
             record.verdict = Verdict::Held;
-        } else if record.of > 0 && record.blind {
-            let blind = "blind: no log-probability was compared, only tokens or text";
-            record.reason.get_or_insert(blind.into());
-        } else if record.of == 0 {
+        } else if telling == 0 {
             let why = match (record.unwitnessed, self.errors.into_iter().max_by_key(|(_, n)| *n)) {
-                (0, Some((why, _))) => format!("every case was voided: {why}"),
+                (0, Some((why, _))) => format!("every answer was voided: {why}"),
                 (0, None) => "nothing was compared".into(),
-                (n, _) => format!("requests never met: {n} crowds stayed at 1 in flight"),
+                (n, _) => format!("requests were not seen to meet, in {n} crowds"),
             };
             record.reason.get_or_insert(why);
         }
@@ -225,11 +273,14 @@ impl Score {
             first.seen = [record.differing, record.of];
             first.interval = record.interval;
         }
+        let arm = self.arm;
+        let beside = self.beside.into_iter();
         Outcome {
             record: self.record,
             findings: self.findings.into_values().collect(),
             first: self.first,
             crowd: self.crowd,
+            beside: beside.map(|(what, n)| format!("{arm}: {n} times, {what}")).collect(),
         }
     }
 }
@@ -252,13 +303,23 @@ mod tests {
     use super::*;
 
     fn take(score: &mut Score, expected: &Answer, got: &Answer) {
+        take_met(score, 2, expected, got);
+    }
+
+    fn take_met(score: &mut Score, in_flight: u32, expected: &Answer, got: &Answer) {
         let sent = |_: &Call| Sent { path: "completions".into(), body: serde_json::Value::Null };
         let call = Call::greedy(Prompt::Ids(vec![1]), 1);
         let crowd = [call.clone(), call.clone()];
-        let requests =
-            Requests { sent: &sent, reference: &call, crowd: &crowd, place: 1, stagger_ms: 0 };
+        let requests = Requests {
+            sent: &sent,
+            reference: &call,
+            crowd: &crowd,
+            place: 1,
+            delays_ms: &[0, 0],
+            new: New::default(),
+        };
         let comparison = compare(expected, got, Parts::All);
-        score.take(Trial { prompt: 3, sent: 2, in_flight: 2, comparison, expected, got, requests });
+        score.take(Trial { prompt: 3, sent: 2, in_flight, comparison, expected, got, requests });
     }
 
     #[test]
@@ -290,14 +351,44 @@ mod tests {
         assert_eq!(score.conclude().record.verdict, Verdict::Broken);
     }
 
+    /// One value again and again, as of a server that writes 0.0 everywhere, is as good as none.
+    #[test]
+    fn values_that_are_all_the_same_are_blind() {
+        let of = |values: [&str; 3]| {
+            let a = answer(&values.map(|value| (1, value, [].as_slice())));
+            let mut score = Score::new(Arm::ConcurrentWarm);
+            take(&mut score, &a, &a);
+            score.conclude().record
+        };
+        let zeros = of(["0.0", "0.0", "0.0"]);
+        assert_eq!((zeros.verdict, zeros.blind), (Verdict::Undecided, true));
+        assert_eq!(of(["-0.5", "-0.25", "-0.125"]).verdict, Verdict::Held);
+    }
+
+    /// Equal answers of requests that did not meet are no evidence; one that differs needs none.
+    #[test]
+    fn a_difference_needs_no_witness_and_held_does() {
+        let of = |other: &str| {
+            let values = [(1, "-0.5", [].as_slice()), (2, "-0.6", &[]), (3, "-0.7", &[])];
+            let (a, mut b) = (answer(&values), answer(&values));
+            b.tokens[2].logprob = crate::certify::Decimal::parse(other);
+            let mut score = Score::new(Arm::ConcurrentWarm);
+            take_met(&mut score, 1, &a, &b);
+            score.unwitnessed();
+            score.conclude().record
+        };
+        assert_eq!(of("-0.7").verdict, Verdict::Undecided);
+        assert_eq!(of("-0.71").verdict, Verdict::Broken);
+    }
+
     #[test]
     fn an_arm_that_compared_nothing_says_why() {
         let mut score = Score::new(Arm::Order);
         score.unwitnessed();
         let reason = score.conclude().record.reason.unwrap();
-        assert!(reason.contains("never met"), "{reason}");
+        assert!(reason.contains("not seen to meet"), "{reason}");
         let mut score = Score::new(Arm::Order);
-        score.void(&WireError::Busy { retry_after: None });
+        score.void(&WireError::Busy { code: 429, retry_after: None });
         let record = score.conclude().record;
         assert!(record.reason.unwrap().contains("429"));
         assert_eq!((record.verdict, record.voided), (Verdict::Undecided, 1));

@@ -1,7 +1,7 @@
 //! Requests within a budget: one at a time, or many at once and watched.
 //!
 //! Nothing is sent twice on its own account. A refusal for load is waited out and given back as what it is, so that who asked
-//! leaves out the whole case.
+//! leaves that answer out.
 
 use std::cell::Cell;
 use std::sync::Barrier;
@@ -13,8 +13,8 @@ use super::gauge::{Gauge, Sample};
 use super::options::{Options, Progress};
 use super::samples::Collected;
 use super::wire::client::Place;
-use super::wire::{Answer, Call, Client, Dialect, Exchange, Prompt, WireError};
-use super::witness::{self, By, Span};
+use super::wire::{Answer, Call, Client, Dialect, Exchange, Prompt, Terms, WireError};
+use super::witness::{self, By, Seen, Span};
 
 /// Longest wait after a refusal for load.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
@@ -96,9 +96,27 @@ fn tokens_at_most(call: &Call) -> u64 {
     prompt as u64 + u64::from(call.answer_tokens)
 }
 
-/// An answer, and how many requests were in flight with it.
+/// A request of a crowd.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) call: Call,
+    /// After the first of the crowd.
+    pub(crate) delay: Duration,
+    /// How long the same request took alone, if that is known.
+    pub(crate) alone: Option<Duration>,
+}
+
+impl Member {
+    /// Sent with the first.
+    pub(crate) fn at_once(call: Call, alone: Option<Duration>) -> Member {
+        Member { call, delay: Duration::ZERO, alone }
+    }
+}
+
+/// What became of a request of a crowd.
 pub(crate) struct Met {
-    pub(crate) answer: Answer,
+    pub(crate) answer: Result<Answer, WireError>,
+    /// Requests seen in flight with it; at most 1 if it was not seen to meet another.
     pub(crate) in_flight: u32,
 }
 
@@ -109,8 +127,15 @@ pub(crate) struct Crowd {
     pub(crate) in_flight: u32,
 }
 
-/// Where a run's salts begin: a server that is judged twice still caches what the first run sent. The plan does not depend on it.
-fn first_salt() -> u64 {
+/// What became of one request with many prompts.
+pub(crate) struct Many {
+    pub(crate) answers: Vec<Answer>,
+    /// Requests in flight, as far as the gauge or the time that was saved tells.
+    pub(crate) in_flight: u32,
+}
+
+/// A number that no other run has: a server that is judged twice still caches what the first run sent.
+pub(crate) fn new_nonce() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let process = u64::from(std::process::id());
     (now.as_nanos() as u64 ^ process.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -142,12 +167,23 @@ pub(crate) struct Session<'a> {
     pub(crate) max_in_flight: u32,
     pub(crate) witnessed: u64,
     pub(crate) unwitnessed: u64,
+    pub(crate) contradicted: u64,
+    /// Why the plan was not carried out to its end.
+    broke_off: Option<String>,
+    last_error: Option<String>,
+    /// The smallest crowd of which most were refused for load, and the refusal.
+    refused: Option<(u32, String)>,
     /// What answers came, by prompt and by size of crowd.
     pub(crate) samples: Collected,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(ledger: &'a Ledger<'a>, client: Client, dialect: Dialect) -> Session<'a> {
+    pub(crate) fn new(
+        ledger: &'a Ledger<'a>,
+        client: Client,
+        dialect: Dialect,
+        nonce: u64,
+    ) -> Session<'a> {
         Session {
             ledger,
             dialect,
@@ -155,7 +191,7 @@ impl<'a> Session<'a> {
             gauge: None,
             lanes: Vec::new(),
             timeout: ledger.options.timeout,
-            salts: first_salt(),
+            salts: nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             turns: 0,
             failures: 0,
             resolution: None,
@@ -163,6 +199,10 @@ impl<'a> Session<'a> {
             max_in_flight: 0,
             witnessed: 0,
             unwitnessed: 0,
+            contradicted: 0,
+            broke_off: None,
+            last_error: None,
+            refused: None,
             samples: Collected::default(),
         }
     }
@@ -170,8 +210,9 @@ impl<'a> Session<'a> {
     /// Another session with the same server, with salts and counts of its own.
     pub(crate) fn beside(&self) -> Session<'a> {
         let client = self.client.another(self.timeout);
-        let mut other = Session::new(self.ledger, client, self.dialect.clone());
+        let mut other = Session::new(self.ledger, client, self.dialect.clone(), 0);
         other.salts = self.salts.wrapping_add(1 << 32);
+        other.gauge.clone_from(&self.gauge);
         other
     }
 
@@ -188,10 +229,10 @@ impl<'a> Session<'a> {
 
     /// One request with nothing else of ours in flight.
     pub(crate) fn one(&mut self, call: &Call) -> Result<Exchange, WireError> {
-        self.check_failures()?;
-        self.ledger.take(std::slice::from_ref(call))?;
+        self.begin(std::slice::from_ref(call))?;
         let sent = self.sent(call);
-        let result = self.next_client().complete(&sent.path, &sent.body);
+        let terms = self.dialect.terms(call);
+        let result = self.next_client().complete(&sent.path, &sent.body, &terms);
         self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
         match result {
             Ok(exchange) => {
@@ -205,6 +246,31 @@ impl<'a> Session<'a> {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the requests from the budget. What it does not hold is not sent, and the run is one that broke off.
+    fn begin(&mut self, calls: &[Call]) -> Result<(), WireError> {
+        let begun = self.check_failures().and_then(|()| self.ledger.take(calls));
+        if let Err(error) = &begun {
+            self.broke_off.get_or_insert(error.to_string());
+        }
+        begun
+    }
+
+    /// Why the plan was not carried out to its end, if it was not: a budget, or a server that no longer answers.
+    pub(crate) fn ended_early(&self) -> Option<String> {
+        let silent = self.last_error.as_ref().filter(|_| self.failures > 0);
+        self.broke_off.clone().or(silent.map(|why| format!("the server no longer answers: {why}")))
+    }
+
+    /// Alternatives that the run asks for at each position.
+    pub(crate) fn alternatives(&self) -> u32 {
+        self.ledger.options.alternatives
+    }
+
+    /// Why a crowd of this size is not sent again: most of one no larger was refused for load.
+    pub(crate) fn refuses(&self, size: u32) -> Option<&str> {
+        self.refused.as_ref().filter(|(least, _)| size >= *least).map(|(_, why)| why.as_str())
     }
 
     /// A connection that was not used last.
@@ -235,77 +301,147 @@ impl<'a> Session<'a> {
 
     fn failed(&mut self, error: &WireError) {
         self.failures += u32::from(!error.is_refusal());
+        self.last_error = Some(error.to_string());
         self.back_off(error);
     }
 
-    /// Requests at once, or one every `stagger`. One that fails makes the whole of it an error.
-    pub(crate) fn crowd(&mut self, calls: &[Call], stagger: Duration) -> Result<Crowd, WireError> {
-        self.check_failures()?;
-        self.ledger.take(calls)?;
-        let (results, samples) = self.send_together(calls, stagger);
+    /// Requests together. `Err` if none was sent; what became of each stands in its place.
+    pub(crate) fn crowd(&mut self, members: &[Member]) -> Result<Crowd, WireError> {
+        let calls: Vec<Call> = members.iter().map(|member| member.call.clone()).collect();
+        self.begin(&calls)?;
+        let (results, samples) = self.send_together(members);
         for (call, result) in calls.iter().zip(&results) {
             self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
         }
-        let mut exchanges = Vec::with_capacity(results.len());
-        for result in results {
-            match result {
-                Ok(exchange) => exchanges.push(exchange),
-                Err(error) => {
-                    self.failed(&error);
-                    return Err(error);
-                }
+        self.note_failures(&results);
+        let seen = self.witness(members, &results, samples.as_deref());
+        let sent = calls.len() as u32;
+        let in_flight = seen.counts.iter().copied().max().unwrap_or(0);
+        let mut counts = seen.counts.into_iter();
+        let met = results.into_iter().map(|result| match result {
+            Ok(exchange) => {
+                let in_flight = counts.next().unwrap_or(1).min(sent);
+                Met { answer: Ok(exchange.answer), in_flight }
+            }
+            Err(error) => Met { answer: Err(error), in_flight: 1 },
+        });
+        let members: Vec<Met> = met.collect();
+        for (call, member) in calls.iter().zip(&members) {
+            if let Ok(answer) = &member.answer {
+                self.look_at(answer);
+                self.samples.take(call, sent, answer);
             }
         }
-        self.failures = 0;
-        let spans: Vec<Span<'_>> = exchanges
-            .iter()
-            .map(|e| Span { sent: e.sent, arrivals: &e.arrivals, done: e.done })
-            .collect();
-        let (counts, by) = witness::in_flight(&spans, samples.as_deref());
-        let sent = calls.len() as u32;
-        // The gauge counts others' requests too; of ours there were no more than were sent.
-        let counts: Vec<u32> = counts.into_iter().map(|count| count.min(sent)).collect();
-        let in_flight = counts.iter().copied().max().unwrap_or(0);
-        self.by = by;
+        Ok(Crowd { members, in_flight: in_flight.min(sent) })
+    }
+
+    /// What is known of how the answers met. The gauge counts others' requests too; of ours there were no more than were sent.
+    fn witness(
+        &mut self,
+        members: &[Member],
+        results: &[Result<Exchange, WireError>],
+        samples: Option<&[Sample]>,
+    ) -> Seen {
+        let answered = members.iter().zip(results).filter_map(|(member, result)| {
+            let exchange = result.as_ref().ok()?;
+            let Exchange { sent, arrivals, done, .. } = exchange;
+            Some(Span { sent: *sent, arrivals, done: *done, alone: member.alone })
+        });
+        let spans: Vec<Span<'_>> = answered.collect();
+        let seen = witness::in_flight(&spans, samples);
+        let in_flight = seen.counts.iter().copied().max().unwrap_or(0).min(members.len() as u32);
+        self.by = self.by.max(seen.by);
         self.max_in_flight = self.max_in_flight.max(in_flight);
+        self.contradicted += u64::from(seen.contradicted);
         match in_flight > 1 {
             true => self.witnessed += 1,
             false => self.unwitnessed += 1,
         }
-        let members = exchanges.into_iter().zip(counts);
-        let members: Vec<Met> = members
-            .map(|(exchange, in_flight)| Met { answer: exchange.answer, in_flight })
-            .collect();
-        for (call, member) in calls.iter().zip(&members) {
-            self.look_at(&member.answer);
-            self.samples.take(call, sent, &member.answer);
-        }
-        Ok(Crowd { members, in_flight })
+        seen
     }
 
-    /// Opens every connection first, then lets all requests go at once.
-    fn send_together(
+    /// Counts failures in a row, and remembers a size that the server refuses.
+    fn note_failures(&mut self, results: &[Result<Exchange, WireError>]) {
+        let errors = || results.iter().filter_map(|result| result.as_ref().err());
+        let busy = errors().filter(|error| matches!(error, WireError::Busy { .. }));
+        let size = results.len() as u32;
+        if 2 * busy.clone().count() > results.len()
+            && self.refused.as_ref().is_none_or(|(least, _)| size < *least)
+        {
+            let why = busy.clone().next().map(ToString::to_string).unwrap_or_default();
+            self.refused = Some((size, why));
+        }
+        match errors().next() {
+            None => self.failures = 0,
+            Some(error) if errors().count() == results.len() => self.failed(error),
+            Some(_) => {
+                self.failures = 0;
+                if let Some(error) = busy.clone().next() {
+                    self.back_off(error);
+                }
+            }
+        }
+    }
+
+    /// One request with the prompts of all these calls, which are alike but for them.
+    pub(crate) fn many(
         &mut self,
         calls: &[Call],
-        stagger: Duration,
+        alone: Option<Duration>,
+    ) -> Result<Many, WireError> {
+        self.begin(calls)?;
+        let path = self.dialect.route.path();
+        let body = self.dialect.body_of_many(calls);
+        let stop = AtomicBool::new(false);
+        let gauge = self.gauge.clone();
+        let (client, terms) = (self.client.another(self.timeout), self.dialect.terms(&calls[0]));
+        let (result, samples, took) = std::thread::scope(|scope| {
+            let watcher = gauge.as_ref().map(|gauge| scope.spawn(|| gauge.watch(&stop)));
+            let from = Instant::now();
+            let result = client.complete_many(path, &body, calls.len(), &terms);
+            let took = from.elapsed();
+            stop.store(true, Ordering::Relaxed);
+            (result, watcher.map(|w| w.join().expect("the watcher does not panic")), took)
+        });
+        for call in calls {
+            self.ledger.count(call, None);
+        }
+        let answers = result.inspect_err(|error| self.failed(error))?;
+        self.failures = 0;
+        let gauged = samples.iter().flatten().map(|sample| sample.running).max().unwrap_or(0);
+        let saved =
+            alone.map_or(0, |alone| (alone.as_secs_f64() / took.as_secs_f64().max(1e-6)) as u32);
+        let in_flight = gauged.max(saved).clamp(1, calls.len() as u32);
+        for answer in &answers {
+            self.look_at(answer);
+        }
+        Ok(Many { answers, in_flight })
+    }
+
+    /// Opens every connection first, then lets all requests go.
+    fn send_together(
+        &mut self,
+        members: &[Member],
     ) -> (Vec<Result<Exchange, WireError>>, Option<Vec<Sample>>) {
-        self.open_lanes(calls.len());
-        let sent: Vec<Sent> = calls.iter().map(|call| self.sent(call)).collect();
-        let barrier = Barrier::new(calls.len());
+        self.open_lanes(members.len());
+        let ask = |member: &Member| (self.sent(&member.call), self.dialect.terms(&member.call));
+        let sent: Vec<(Sent, Terms)> = members.iter().map(ask).collect();
+        let barrier = Barrier::new(members.len());
         let stop = AtomicBool::new(false);
         let gauge = self.gauge.as_ref();
-        let lanes = self.lanes.iter_mut().zip(&sent).enumerate();
+        let lanes = self.lanes.iter_mut().zip(&sent).zip(members);
         std::thread::scope(|scope| {
             let watcher = gauge.map(|gauge| scope.spawn(|| gauge.watch(&stop)));
             let handles: Vec<_> = lanes
-                .map(|(i, (lane, sent))| {
+                .map(|((lane, (sent, terms)), member)| {
                     let barrier = &barrier;
                     scope.spawn(move || {
                         lane.open();
                         barrier.wait();
-                        std::thread::sleep(stagger * i as u32);
-                        let result = lane.client.complete(&sent.path, &sent.body);
-                        lane.used = Some(Instant::now());
+                        std::thread::sleep(member.delay);
+                        let result = lane.client.complete(&sent.path, &sent.body, terms);
+                        // A stream lets its connection go at the end marker.
+                        lane.used = (!member.call.stream).then(Instant::now);
                         result
                     })
                 })
@@ -319,7 +455,7 @@ impl<'a> Session<'a> {
 
     /// Waits after a refusal for load, as long as the server says, within limits.
     fn back_off(&self, error: &WireError) {
-        if let WireError::Busy { retry_after } = error {
+        if let WireError::Busy { retry_after, .. } = error {
             let left = self.ledger.options.time_max.saturating_sub(self.ledger.elapsed());
             std::thread::sleep(retry_after.unwrap_or(BACK_OFF).min(BACK_OFF_MAX).min(left));
         }

@@ -1,5 +1,5 @@
-//! From the first difference of an arm with crowds to the smallest crowd that still shows one: fewest neighbours first, then
-//! fewest tokens and shortest prompts.
+//! From the first difference of an arm to the smallest requests that still show one: fewest neighbours first, then fewest tokens
+//! and shortest prompts. A first answer that differs from later ones has no neighbours, and is shrunk alike.
 //!
 //! A fault may show only now and then, so each candidate is asked several times, as often as the share that the arm saw asks
 //! for. A candidate that showed nothing is taken for one that shows nothing: what is found is small, not proven smallest. All
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::arms::same_start;
-use super::certificate::{Arm, ArmRecord, Divergence, Sent, Verdict};
+use super::arms::{is_equal, same_prompt};
+use super::certificate::{Arm, ArmRecord, Divergence, New, Sent, Verdict};
 use super::compare::{Difference, Parts, compare};
-use super::session::Session;
+use super::prompts::renewed;
+use super::session::{Member, Session};
 use super::stats;
 use super::wire::{Answer, Call, Cold, WireError};
 
@@ -33,8 +34,10 @@ pub struct Shrunk {
     pub neighbours: Vec<Sent>,
     /// Where the request stands among its neighbours.
     pub place: u32,
-    /// Milliseconds between one request and the next; 0 is all at once.
-    pub stagger_ms: u64,
+    /// When each request is sent, that one in its place, in milliseconds after the first.
+    pub delays_ms: Vec<u64>,
+    /// Which prompts are made anew each time.
+    pub new: New,
     /// A difference that this crowd showed.
     pub difference: Difference,
     /// Times that it showed one, and times that it was asked.
@@ -93,27 +96,34 @@ impl Shrunk {
     }
 }
 
-/// Shrinks the first difference among those of broken arms with crowds that can be seen again.
-pub(crate) fn first_crowd(
+/// Shrinks a difference in a crowd, and one of a first answer: of each the first, among those of broken arms, that can be seen
+/// again.
+pub(crate) fn firsts(
     session: &Session<'_>,
     firsts: &mut [(Divergence, Vec<Call>)],
     records: &[ArmRecord],
 ) {
     let is_broken = |arm: Arm| records.iter().any(|r| r.arm == arm && r.verdict == Verdict::Broken);
-    for (first, calls) in
-        firsts.iter_mut().filter(|(first, _)| first.sent > 1 && is_broken(first.arm))
-    {
-        session.ledger.stage("shrinking");
-        let stagger = Duration::from_millis(first.stagger_ms);
-        // A witness is not needed to believe a difference, so nothing has to be streamed.
-        let calls = calls.iter().map(|call| Call { stream: false, ..call.clone() }).collect();
-        let case = Case { calls, place: first.place as usize, stagger };
-        match Search::new(session, first.seen).run(case) {
-            Ok(shrunk) => {
-                first.shrunk = Some(shrunk);
-                return;
+    for wanted in [true, false] {
+        let of = |first: &Divergence| match wanted {
+            true => first.sent > 1 && first.arm != Arm::ManyPrompts,
+            false => first.arm == Arm::First,
+        };
+        for (first, calls) in
+            firsts.iter_mut().filter(|(first, _)| of(first) && is_broken(first.arm))
+        {
+            session.ledger.stage("shrinking");
+            // A witness is not needed to believe a difference, so nothing has to be streamed.
+            let calls = calls.iter().map(|call| Call { stream: false, ..call.clone() }).collect();
+            let delays = first.delays_ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
+            let case = Case { calls, place: first.place as usize, delays, new: first.new };
+            match Search::new(session, first.seen).run(case) {
+                Ok(shrunk) => {
+                    first.shrunk = Some(shrunk);
+                    break;
+                }
+                Err(why) => first.not_shrunk = Some(why),
             }
-            Err(why) => first.not_shrunk = Some(why),
         }
     }
 }
@@ -123,7 +133,8 @@ pub(crate) fn first_crowd(
 struct Case {
     calls: Vec<Call>,
     place: usize,
-    stagger: Duration,
+    delays: Vec<Duration>,
+    new: New,
 }
 
 /// A length that can be cut.
@@ -150,10 +161,20 @@ impl Case {
     /// Only these of the calls, the looked at one among them.
     fn keep(&self, kept: impl Fn(usize) -> bool) -> Case {
         let place = (0..self.place).filter(|i| kept(*i)).count();
-        let calls = self.calls.iter().enumerate();
-        let calls =
-            calls.filter(|(i, _)| *i == self.place || kept(*i)).map(|(_, call)| call.clone());
-        Case { calls: calls.collect(), place, stagger: self.stagger }
+        let stays: Vec<usize> =
+            (0..self.calls.len()).filter(|i| *i == self.place || kept(*i)).collect();
+        let least = stays.iter().map(|i| self.delays[*i]).min().unwrap_or_default();
+        Case {
+            calls: stays.iter().map(|i| self.calls[*i].clone()).collect(),
+            place,
+            delays: stays.iter().map(|i| self.delays[*i] - least).collect(),
+            new: self.new,
+        }
+    }
+
+    /// The same, all sent at once.
+    fn at_once(&self) -> Case {
+        Case { delays: vec![Duration::ZERO; self.calls.len()], ..self.clone() }
     }
 
     fn size(&self) -> Size {
@@ -241,7 +262,8 @@ impl<'a> Search<'a> {
             request: self.session.sent(&case.calls[case.place]),
             neighbours: case.neighbours().map(|call| self.session.sent(call)).collect(),
             place: case.place as u32,
-            stagger_ms: case.stagger.as_millis() as u64,
+            delays_ms: case.delays.iter().map(|delay| delay.as_millis() as u64).collect(),
+            new: case.new,
             difference: best.difference,
             seen: best.seen,
             from,
@@ -260,6 +282,10 @@ impl<'a> Search<'a> {
     /// The first of 1, 2, 4, … neighbours that show a difference: small crowds cost least, and most faults need no large one.
     fn grow(&mut self, whole: &Case) -> Result<Best, String> {
         let n = whole.calls.len();
+        if n == 1 {
+            let shown = self.shows(whole, 1)?;
+            return shown.ok_or_else(|| format!("not seen again in {} new prompts", self.trials));
+        }
         let mut count = 1;
         loop {
             // Those next to it, going round.
@@ -278,8 +304,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Leaves out neighbours one by one, then cuts lengths in turn, each by bisection.
+    /// Sends all at once, leaves out neighbours one by one, then cuts lengths in turn, each by bisection.
     fn shrink(&mut self, best: &mut Best) -> Result<(), Ended> {
+        if best.case.delays.iter().any(|delay| !delay.is_zero())
+            && let Some(simpler) = self.shows(&best.case.at_once(), 1)?
+        {
+            *best = simpler;
+        }
         let mut at = 0;
         while best.case.calls.len() > 2 && at < best.case.calls.len() {
             if at == best.case.place {
@@ -343,16 +374,59 @@ impl<'a> Search<'a> {
         if self.requests() >= REQUESTS_MAX {
             return Err(format!("{REQUESTS_MAX} requests were spent on it"));
         }
+        if case.new.request {
+            return self.ask_new(case);
+        }
         let Some(expected) = self.alone(&case.calls[case.place])? else { return Ok(None) };
-        let calls: Vec<Call> = case.calls.iter().map(|call| self.salted(call)).collect();
+        let calls: Vec<Call> =
+            (0..case.calls.len()).map(|i| self.prepared(case, i, &case.calls[i])).collect();
+        let Some(got) = self.together(case, &calls)? else { return Ok(None) };
+        let is_same = same_prompt(&expected, &got);
+        Ok(compare(&expected, &got, Parts::All).difference.filter(|_| is_same))
+    }
+
+    /// The same for a request that the server must not have seen: its reference comes after it, twice.
+    fn ask_new(&mut self, case: &Case) -> Result<Option<Difference>, Ended> {
+        let calls: Vec<Call> =
+            (0..case.calls.len()).map(|i| self.prepared(case, i, &case.calls[i])).collect();
+        let Some(got) = self.together(case, &calls)? else { return Ok(None) };
+        let mut alone = Vec::new();
+        for _ in 0..2 {
+            match self.session.one(&calls[case.place]) {
+                Ok(exchange) => alone.push(exchange.answer),
+                Err(error) => return unless_over(error).map(|()| None),
+            }
+        }
+        let is_clean = is_equal(&alone[0], &alone[1]) && same_prompt(&alone[0], &got);
+        Ok(compare(&alone[0], &got, Parts::All).difference.filter(|_| is_clean))
+    }
+
+    /// The answer to the request in its crowd, which may be of nobody else.
+    fn together(&mut self, case: &Case, calls: &[Call]) -> Result<Option<Answer>, Ended> {
         self.trials += 1;
-        let crowd = match self.session.crowd(&calls, case.stagger) {
-            Ok(crowd) => crowd,
-            Err(error) => return unless_over(error).map(|()| None),
-        };
-        let got = &crowd.members[case.place].answer;
-        let is_same = same_start(&expected, got);
-        Ok(compare(&expected, got, Parts::All).difference.filter(|_| is_same))
+        let members = calls.iter().zip(&case.delays);
+        let members: Vec<Member> = members
+            .map(|(call, delay)| Member { call: call.clone(), delay: *delay, alone: None })
+            .collect();
+        match self.session.crowd(&members) {
+            Ok(mut crowd) => match crowd.members.swap_remove(case.place).answer {
+                Ok(answer) => Ok(Some(answer)),
+                Err(error) => unless_over(error).map(|()| None),
+            },
+            Err(error) => unless_over(error).map(|()| None),
+        }
+    }
+
+    /// A request as it is sent this time: with a prompt or a salt of its own, where it takes that.
+    fn prepared(&mut self, case: &Case, i: usize, call: &Call) -> Call {
+        let is_new = if i == case.place { case.new.request } else { case.new.neighbours };
+        match is_new {
+            true => {
+                let prompt = renewed(&call.prompt, self.session.salt());
+                Call { prompt, ..call.clone() }
+            }
+            false => self.salted(call),
+        }
     }
 
     /// The answer to a request alone, after identical traffic unless it is a cold one. `None` where two of them differ.
@@ -374,11 +448,16 @@ impl<'a> Search<'a> {
                 Err(error) => return unless_over(error).map(|()| None),
                 Ok(exchange) => {
                     let second = exchange.answer;
-                    let differs = compare(&first, &second, Parts::All).difference.is_some();
-                    if differs && same_start(&first, &second) {
-                        return Ok(None);
+                    // The first may have found less in a cache than the second; a third tells.
+                    if is_equal(&first, &second) {
+                        second
+                    } else {
+                        match self.session.one(call) {
+                            Ok(third) if is_equal(&second, &third.answer) => second,
+                            Ok(_) => return Ok(None),
+                            Err(error) => return unless_over(error).map(|()| None),
+                        }
                     }
-                    second
                 }
             },
         };
@@ -409,7 +488,8 @@ mod tests {
 
     fn case(place: usize) -> Case {
         let call = |n: u32| Call::greedy(Prompt::Ids((0..n).collect()), 24);
-        Case { calls: [10, 20, 30, 40].map(call).to_vec(), place, stagger: Duration::ZERO }
+        let delays = [0, 5, 9, 20].map(Duration::from_millis).to_vec();
+        Case { calls: [10, 20, 30, 40].map(call).to_vec(), place, delays, new: New::default() }
     }
 
     #[test]

@@ -11,39 +11,37 @@ pub fn report(certificate: &Certificate) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", summary(certificate));
     for reason in &certificate.reasons {
-        let _ = writeln!(out, "  {reason}");
+        let _ = writeln!(out, "  {}", clean(reason));
+    }
+    if let Some(smallest) = &certificate.smallest {
+        let _ = writeln!(out, "  {}", clean(&smallest.words()));
     }
     for divergence in &certificate.divergences {
         let _ = write!(out, "\n{}", first_difference(divergence));
     }
+    let _ = write!(out, "\n{}", levels(certificate));
     let _ = write!(out, "\n{}", arms(certificate));
     let _ = write!(out, "\n{}", findings(certificate));
+    for beside in &certificate.beside {
+        let _ = writeln!(out, "beside the verdict: {}", clean(beside));
+    }
     let controls = &certificate.controls;
     let _ = writeln!(out, "positive control: {}", control(&controls.positive));
     let _ = writeln!(out, "negative control: {}", control(&controls.negative));
     let witness = &certificate.witness;
-    let _ = writeln!(
+    let _ = write!(
         out,
         "in flight: up to {}, by {}; {} crowds met, {} did not",
         witness.max_in_flight, witness.by, witness.witnessed, witness.unwitnessed
     );
-    let _ = writeln!(out, "resolution: {}", resolution(certificate));
-    let power = &certificate.power;
-    let _ = writeln!(
-        out,
-        "power: {} answers in crowds see a fault that changes {} of answers with probability {:.3}; 0.99 takes {}",
-        power.trials,
-        percent(power.rate),
-        power.detection,
-        power.trials_for_99
-    );
-    if let Some(rate) = power.rate_seen_at_95 {
-        let _ = writeln!(
-            out,
-            "       rates above {} would have been seen with probability 0.95",
-            percent(rate)
-        );
+    match witness.contradicted {
+        0 => out.push('\n'),
+        n => {
+            let _ =
+                writeln!(out, "; in {n} the gauge and the times of tokens contradict each other");
+        }
     }
+    let _ = writeln!(out, "resolution: {}", resolution(certificate));
     for line in certificate.samples.lines() {
         let _ = writeln!(out, "{line}");
     }
@@ -51,26 +49,107 @@ pub fn report(certificate: &Certificate) -> String {
     out
 }
 
-/// One line that can be pasted.
+/// One line that can be pasted: what is claimed, and how finely it was looked at.
 pub fn summary(certificate: &Certificate) -> String {
-    let word = match certificate.verdict {
-        Verdict::Held => "held",
-        Verdict::Broken => "BROKEN",
-        Verdict::Undecided => "could not decide",
+    let (word, claim) = match certificate.verdict {
+        Verdict::Held => ("held", held(certificate)),
+        Verdict::Broken => ("BROKEN", broken(certificate)),
+        Verdict::Undecided => {
+            let why = certificate.reasons.first().map_or("nothing was compared", String::as_str);
+            ("could not decide", shortened(why, 160))
+        }
     };
-    let scored = certificate.arms.iter().filter(|arm| arm.of > 0);
-    let (differing, of) =
-        scored.clone().fold((0, 0), |(n, m), arm| (n + arm.differing, m + arm.of));
     format!(
-        "{word}: {} at {}: {differing} of {of} answers differ in {} of {} arms, up to {} in flight, {} requests, {:.1} s",
+        "{word}: {} at {}: {}; {}, {} requests, {:.1} s",
         clean(&certificate.server.model),
         clean(&certificate.server.url),
-        scored.count(),
-        certificate.arms.len(),
-        certificate.witness.max_in_flight,
+        clean(&claim),
+        decimals(certificate),
         certificate.requests,
         certificate.seconds
     )
+}
+
+/// What held is said of: the levels that are claimed, and what they would have shown.
+fn held(certificate: &Certificate) -> String {
+    let claimed: Vec<_> =
+        certificate.levels.iter().filter(|level| level.verdict == Verdict::Held).collect();
+    let answers: u64 = claimed.iter().map(|level| level.answers).sum();
+    if claimed.is_empty() {
+        return "no answer differs, one at a time: crowds were not asked for".into();
+    }
+    let sizes: Vec<String> = claimed.iter().map(|level| level.sent.to_string()).collect();
+    let in_flight = claimed.iter().map(|level| level.in_flight).max().unwrap_or(0);
+    let lengths = lengths(certificate);
+    format!(
+        "0 of {answers} answers in crowds of {} differ, up to {in_flight} in flight{lengths}",
+        sizes.join(", ")
+    )
+}
+
+fn lengths(certificate: &Certificate) -> String {
+    let counted = certificate.answers.iter().filter_map(|answer| answer.prompt_tokens);
+    match (counted.clone().min(), counted.max()) {
+        (Some(least), Some(most)) => format!(", prompts of {least} to {most} tokens"),
+        _ => String::new(),
+    }
+}
+
+/// The arms in which answers differ, each with its own count.
+fn broken(certificate: &Certificate) -> String {
+    let broken = certificate.arms.iter().filter(|arm| arm.verdict == Verdict::Broken);
+    let counts: Vec<String> =
+        broken.map(|arm| format!("{} {} of {}", arm.arm, arm.differing, arm.of)).collect();
+    format!("answers differ: {}", counts.join(", "))
+}
+
+/// The resolution, as short as it can be said.
+fn decimals(certificate: &Certificate) -> String {
+    match certificate.server.resolution {
+        Some(seen) if seen.digits > 0 => {
+            format!("at a resolution of {} decimals", seen.decimals)
+        }
+        _ => "by tokens or text alone".into(),
+    }
+}
+
+/// So many characters, with a mark where some are left out.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).collect();
+    if text.chars().count() > most {
+        short.push('…');
+    }
+    short
+}
+
+fn levels(certificate: &Certificate) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  rates that would have been seen",
+        "at once", "in flight", "verdict", "differing", "of", "95 % interval"
+    );
+    for level in &certificate.levels {
+        let [low, high] = level.interval;
+        let seen = match level.rate_seen_at_95 {
+            Some(rate) => format!("above {}, with probability 0.95", percent(rate)),
+            None => "none".into(),
+        };
+        let _ = writeln!(
+            out,
+            "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  {seen}",
+            level.sent,
+            level.in_flight,
+            level.verdict.name(),
+            level.differing,
+            level.answers,
+            format!("[{low:.4}, {high:.4}]")
+        );
+        if let Some(why) = &level.why {
+            let _ = writeln!(out, "{:>10}   {}", "", clean(why));
+        }
+    }
+    out
 }
 
 /// The first difference of an arm.
@@ -115,7 +194,7 @@ pub fn first_difference(divergence: &Divergence) -> String {
 pub(crate) fn seen(seen: &Seen) -> String {
     let id = seen.id.map_or(String::new(), |id| format!("token {id} "));
     let value = seen.logprob.as_ref().map_or(String::new(), |value| format!(" at {value}"));
-    let text: String = clean(&seen.text).chars().take(60).collect();
+    let text = shortened(&clean(&seen.text), 60);
     match seen.id {
         Some(_) if text.is_empty() => format!("{}{value}", id.trim_end()),
         _ => format!("{id}{text:?}{value}"),
@@ -150,12 +229,15 @@ fn arm(record: &ArmRecord) -> String {
     );
     for (count, what) in [
         (record.incomparable, "not comparable"),
-        (record.voided, "cases voided"),
-        (record.unwitnessed, "never met"),
+        (record.voided, "answers voided"),
+        (record.unwitnessed, "crowds not seen to meet"),
     ] {
         if count > 0 {
             let _ = write!(compared, ", {count} {what}");
         }
+    }
+    if record.arm.needs_company() && record.met < record.of {
+        let _ = write!(compared, ", {} of {} answers met others", record.met, record.of);
     }
     format!(
         "{:<16} {verdict:<10} {:>9} {:>6} {:>18} {:>9}  {compared}",
@@ -197,9 +279,20 @@ fn control(control: &Control) -> String {
     };
     let note = control.note.as_ref().map_or(String::new(), |note| format!(" ({})", clean(note)));
     format!(
-        "{passed}: {}, {} of {} answers differ{note}",
-        control.what, control.differing, control.of
+        "{passed}: {}, {} of {} answers differ{}{note}",
+        control.what,
+        control.differing,
+        control.of,
+        control_levels(control)
     )
+}
+
+fn control_levels(control: &Control) -> String {
+    let levels = control.levels.iter();
+    let counts: Vec<String> = levels
+        .map(|level| format!("{} of {} at {}", level.differing, level.of, level.sent))
+        .collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
 fn resolution(certificate: &Certificate) -> String {

@@ -1,18 +1,37 @@
 //! Did requests really meet? A crowd whose requests came one after another says nothing about crowds.
 //!
-//! The server's own count of running requests is taken where it is known to move; else the times of first and last tokens.
-//! Two requests met if each got tokens while the other was getting them: time spent waiting for a turn counts for nothing.
+//! There are two witnesses: the server's own count of running requests, where it is known to move, and the times of tokens. Two
+//! requests met by their tokens if each got some while the other was getting them: time spent waiting for a turn counts for
+//! nothing. Where both can speak, both must: a gauge that says eight while no two answers overlap is believed as little as the
+//! overlap without it. Plain answers have no times of tokens; then the time that a crowd saved, against its answers one after
+//! another, stands in for them.
 
 use std::time::{Duration, Instant};
 
 use super::gauge::Sample;
 
-/// How a count came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who said that requests met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum By {
-    Gauge,
-    Overlap,
     Nothing,
+    /// A crowd took less time than its answers one after another.
+    TimeSaved,
+    Gauge,
+    Tokens,
+    Both,
+}
+
+impl By {
+    /// In words; `gauge` is the gauge's name.
+    pub(crate) fn words(self, gauge: &str) -> String {
+        match self {
+            By::Nothing => "none".into(),
+            By::TimeSaved => "the time that crowds saved".into(),
+            By::Gauge => gauge.into(),
+            By::Tokens => "times of tokens".into(),
+            By::Both => format!("{gauge} and times of tokens"),
+        }
+    }
 }
 
 /// When a request was in flight, and when its tokens came.
@@ -21,28 +40,96 @@ pub(crate) struct Span<'a> {
     pub(crate) sent: Instant,
     pub(crate) arrivals: &'a [Instant],
     pub(crate) done: Instant,
+    /// How long the same request took alone, if that is known.
+    pub(crate) alone: Option<Duration>,
+}
+
+/// What was seen of a crowd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// For each request, how many were in flight with it, itself among them, at the moment when there were most.
+    pub(crate) counts: Vec<u32>,
+    pub(crate) by: By,
+    /// Whether the two witnesses say contrary things; then nobody met.
+    pub(crate) contradicted: bool,
 }
 
 /// Samples during a request below which the gauge says nothing of it.
 const SAMPLES_MIN: usize = 2;
+/// Samples of a crowd from which on a gauge that stays at 1 contradicts tokens that overlap.
+const SAMPLES_OF_CROWD_MIN: usize = 4;
 /// Share of the shorter of two spans that must overlap. A reader that wakes up late makes short overlaps of requests that
 /// never met.
 const SHARE_MIN: f64 = 0.5;
 /// The least overlap for the same reason.
 const OVERLAP_MIN: Duration = Duration::from_millis(1);
+/// Tokens of an answer from which on times that overlap nobody else's contradict a gauge.
+const ARRIVALS_MIN: usize = 4;
 
-/// For each request, how many were in flight with it, itself among them, at the moment when there were most.
-pub(crate) fn in_flight(spans: &[Span<'_>], gauge: Option<&[Sample]>) -> (Vec<u32>, By) {
-    if let Some(samples) = gauge {
-        let counts: Vec<Option<u32>> = spans.iter().map(|span| by_gauge(span, samples)).collect();
-        if counts.iter().any(Option::is_some) {
-            return (counts.into_iter().map(|count| count.unwrap_or(1)).collect(), By::Gauge);
+/// For each request, how many were in flight with it.
+pub(crate) fn in_flight(spans: &[Span<'_>], gauge: Option<&[Sample]>) -> Seen {
+    let by_gauge: Vec<Option<u32>> = match gauge {
+        Some(samples) => spans.iter().map(|span| by_gauge(span, samples)).collect(),
+        None => vec![None; spans.len()],
+    };
+    let by_tokens: Vec<Option<u32>> = (0..spans.len())
+        .map(|i| (spans[i].arrivals.len() >= 2).then(|| by_overlap(spans, i)))
+        .collect();
+    let most = |counts: &[Option<u32>]| counts.iter().flatten().copied().max();
+    let nobody = vec![1; spans.len()];
+    match (most(&by_gauge), most(&by_tokens)) {
+        (Some(gauged), Some(overlapping)) => {
+            let contradicted = match (gauged > 1, overlapping > 1) {
+                (true, false) => is_in_turn(spans),
+                (false, true) => gauge.is_some_and(|samples| samples.len() >= SAMPLES_OF_CROWD_MIN),
+                _ => false,
+            };
+            if contradicted || gauged <= 1 {
+                return Seen { counts: nobody, by: By::Both, contradicted };
+            }
+            // Of a request whose tokens came all at once the gauge alone speaks.
+            let both = by_gauge
+                .iter()
+                .zip(&by_tokens)
+                .map(|(gauged, overlapping)| overlapping.or(*gauged).unwrap_or(1));
+            Seen { counts: both.collect(), by: By::Both, contradicted }
         }
+        (Some(_), None) => {
+            let counts = by_gauge.into_iter().map(|count| count.unwrap_or(1)).collect();
+            Seen { counts, by: By::Gauge, contradicted: false }
+        }
+        (None, Some(_)) => {
+            let counts = by_tokens.into_iter().map(|count| count.unwrap_or(1)).collect();
+            Seen { counts, by: By::Tokens, contradicted: false }
+        }
+        (None, None) => match time_saved(spans) {
+            Some(count) => {
+                let known = |span: &Span<'_>| if span.alone.is_some() { count } else { 1 };
+                let counts = spans.iter().map(known).collect();
+                Seen { counts, by: By::TimeSaved, contradicted: false }
+            }
+            None => Seen { counts: nobody, by: By::Nothing, contradicted: false },
+        },
     }
-    if spans.iter().all(|span| span.arrivals.len() < 2) {
-        return (vec![1; spans.len()], By::Nothing);
-    }
-    ((0..spans.len()).map(|i| by_overlap(spans, i)).collect(), By::Overlap)
+}
+
+/// Whether answers of several tokens came strictly one after another: none got a token between the first and the last of
+/// another.
+fn is_in_turn(spans: &[Span<'_>]) -> bool {
+    let mut all: Vec<(Instant, Instant)> =
+        spans.iter().filter(|span| span.arrivals.len() >= ARRIVALS_MIN).filter_map(ends).collect();
+    all.sort();
+    all.len() >= 2 && all.windows(2).all(|pair| pair[1].0 + OVERLAP_MIN >= pair[0].1)
+}
+
+/// How many answers were in the making at once on average, by the time that they took one after another; `None` if no two.
+fn time_saved(spans: &[Span<'_>]) -> Option<u32> {
+    let known: Vec<&Span<'_>> = spans.iter().filter(|span| span.alone.is_some()).collect();
+    let from = known.iter().map(|span| span.sent).min()?;
+    let to = known.iter().map(|span| span.done).max()?;
+    let alone: Duration = known.iter().filter_map(|span| span.alone).sum();
+    let count = (alone.as_secs_f64() / (to - from).as_secs_f64().max(1e-6)) as u32;
+    (count >= 2).then_some(count.min(known.len() as u32))
 }
 
 /// Most requests running while this one was in flight; never more than were sent, since others' are not ours.
@@ -85,19 +172,35 @@ mod tests {
         at.iter().map(|ms| start + Duration::from_millis(*ms)).collect()
     }
 
-    fn overlap(requests: &[&[u64]]) -> (Vec<u32>, By) {
+    fn seen(requests: &[&[u64]], gauge: Option<&[(u64, u32)]>) -> Seen {
         let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
         let arrivals: Vec<Vec<Instant>> = requests.iter().map(|at| ms(start, at)).collect();
-        let done = start + Duration::from_secs(1);
-        let spans: Vec<Span<'_>> =
-            arrivals.iter().map(|arrivals| Span { sent: start, arrivals, done }).collect();
-        in_flight(&spans, None)
+        let done = |arrivals: &Vec<Instant>| arrivals.last().copied().unwrap_or(at(100));
+        let spans: Vec<Span<'_>> = arrivals
+            .iter()
+            .map(|arrivals| Span { sent: start, arrivals, done: done(arrivals), alone: None })
+            .collect();
+        let samples: Option<Vec<Sample>> = gauge.map(|samples| {
+            let sample = |&(ms, running): &(u64, u32)| Sample {
+                asked: at(ms),
+                answered: at(ms) + Duration::from_micros(100),
+                running,
+            };
+            samples.iter().map(sample).collect()
+        });
+        in_flight(&spans, samples.as_deref())
+    }
+
+    fn overlap(requests: &[&[u64]]) -> (Vec<u32>, By) {
+        let seen = seen(requests, None);
+        (seen.counts, seen.by)
     }
 
     /// All were sent at once; the server served them one by one.
     #[test]
     fn requests_that_wait_for_their_turn_do_not_meet() {
-        assert_eq!(overlap(&[&[10, 20], &[20, 30], &[30, 40]]), (vec![1, 1, 1], By::Overlap));
+        assert_eq!(overlap(&[&[10, 20], &[20, 30], &[30, 40]]), (vec![1, 1, 1], By::Tokens));
         // One reader woke up 2 ms late.
         assert_eq!(overlap(&[&[10, 22], &[20, 30]]).0, vec![1, 1]);
     }
@@ -124,14 +227,49 @@ mod tests {
     }
 
     #[test]
-    fn the_gauge_counts_where_it_was_asked_often_enough() {
+    fn of_plain_answers_the_gauge_speaks_where_it_was_asked_often_enough() {
+        let plain = seen(&[&[], &[]], Some(&[(10, 2), (50, 4)]));
+        assert_eq!((plain.counts, plain.by), (vec![4, 4], By::Gauge));
+        assert_eq!(seen(&[&[], &[]], Some(&[(10, 2)])).by, By::Nothing);
+    }
+
+    const IN_TURN: [&[u64]; 2] = [&[10, 12, 14, 16, 18], &[20, 22, 24, 26, 28]];
+    const TOGETHER: [&[u64]; 2] = [&[10, 14, 18, 22, 28], &[11, 15, 19, 23, 28]];
+
+    /// Where both witnesses speak both must, and one that is against the other is no evidence of anything.
+    #[test]
+    fn witnesses_that_contradict_each_other_decide_nothing() {
+        let eight = [(1, 8), (5, 8), (9, 8), (11, 8), (15, 8)];
+        let lying = seen(&IN_TURN, Some(&eight));
+        assert_eq!((lying.counts, lying.contradicted), (vec![1, 1], true));
+        let stuck = seen(&TOGETHER, Some(&[(1, 1), (5, 1), (9, 1), (11, 1), (15, 1)]));
+        assert_eq!((stuck.counts, stuck.contradicted), (vec![1, 1], true));
+        let agreed = seen(&TOGETHER, Some(&eight));
+        assert_eq!((agreed.counts, agreed.by), (vec![2, 2], By::Both));
+    }
+
+    /// Requests that met for a short while only are not counted, and contradict no gauge.
+    #[test]
+    fn a_short_overlap_is_neither_evidence_nor_a_contradiction() {
+        let brief: [&[u64]; 2] = [&[10, 14, 18, 22, 28], &[24, 34, 40, 44, 48]];
+        let brief = seen(&brief, Some(&[(1, 2), (5, 2), (9, 2), (25, 2)]));
+        assert_eq!((brief.counts, brief.contradicted), (vec![1, 1], false));
+    }
+
+    /// Four plain answers of 100 ms each in 150 ms: at least two were in the making at once.
+    #[test]
+    fn without_other_witnesses_the_time_that_a_crowd_saved_speaks() {
         let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let sample = |ms, running| Sample { asked: at(ms), answered: at(ms + 1), running };
-        let span = Span { sent: at(0), arrivals: &[], done: at(100) };
-        let late = Span { sent: at(90), arrivals: &[], done: at(100) };
-        let samples = [sample(10, 2), sample(50, 4), sample(95, 1)];
-        assert_eq!(in_flight(&[span, late], Some(&samples)), (vec![4, 1], By::Gauge));
-        assert_eq!(in_flight(&[span], Some(&samples[..1])), (vec![1], By::Nothing));
+        let of = |total: u64, alone: Option<u64>| {
+            let span = Span {
+                sent: start,
+                arrivals: &[],
+                done: start + Duration::from_millis(total),
+                alone: alone.map(Duration::from_millis),
+            };
+            in_flight(&[span; 4], None)
+        };
+        assert_eq!(of(150, Some(100)).counts, vec![2; 4]);
+        assert_eq!((of(390, Some(100)).by, of(150, None).by), (By::Nothing, By::Nothing));
     }
 }

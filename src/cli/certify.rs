@@ -2,28 +2,24 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::certify::{
-    self, Arm, Certificate, CertifyError, Options, Plan, Progress, Secret, Target, Verdict, text,
+    self, Certificate, CertifyError, Options, Plan, Progress, Target, Verdict, text,
 };
 use lockstep::contract::Mode;
-use lockstep::input;
-use serde::Deserialize;
 
 use super::certify_files::Files;
+use super::certify_options::Asked;
 use super::embedded::Embedded;
-use super::fuzz::{check_writable, is_standard_output, seconds};
+use super::fuzz::{check_writable, is_standard_output};
 use super::open::DeviceArgument;
 use super::out::{self, say};
 use super::{CliError, Exit};
 
 /// Most runs that power is measured with.
 const RUNS_MAX: u64 = 1_000_000;
-/// Largest configuration file read, in bytes.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Args, Debug)]
 pub(super) struct Certify {
@@ -31,51 +27,13 @@ pub(super) struct Certify {
     /// batch-dependent mode, which must be found broken, then in the invariant one.
     #[arg(env = "OPENAI_BASE_URL")]
     url: Option<String>,
-    /// Model to ask for [default: the first that the server lists]. Of the embedded server, the preset or file to serve
-    /// [default: tiny].
-    #[arg(long, value_name = "NAME")]
-    model: Option<String>,
+    #[command(flatten)]
+    asked: Asked,
     /// Mode of the embedded server [default: invariant].
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
     #[command(flatten)]
     device: DeviceArgument,
-    /// Sizes of crowds, separated by commas; 1 is always asked [default: 2,4,8].
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
-    concurrency: Option<Vec<u32>>,
-    /// Prompts that are judged [default: 8].
-    #[arg(long)]
-    prompts: Option<u32>,
-    /// Repeats one at a time, after priming [default: 3].
-    #[arg(long)]
-    repeats: Option<u32>,
-    /// Rounds of each size of crowds [default: 2].
-    #[arg(long)]
-    rounds: Option<u32>,
-    /// Tokens of an answer [default: 24].
-    #[arg(long)]
-    answer_tokens: Option<u32>,
-    /// Arms to ask, separated by commas [default: all].
-    #[arg(long, value_delimiter = ',', value_parser = arm)]
-    arms: Option<Vec<Arm>>,
-    /// Seed of the plan [default: 0].
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Most requests; the plan is made to fit [default: 300].
-    #[arg(long)]
-    max_requests: Option<u64>,
-    /// Most tokens of prompts and answers together [default: 200000].
-    #[arg(long)]
-    max_tokens: Option<u64>,
-    /// Seconds for one request [default: 60].
-    #[arg(long, allow_negative_numbers = true, value_parser = seconds)]
-    timeout: Option<f64>,
-    /// Seconds for the run [default: 600].
-    #[arg(long, allow_negative_numbers = true, value_parser = seconds)]
-    seconds: Option<f64>,
-    /// JSON file with any of the above, by the same names with _ for -. What the command line says goes first.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Print the plan and its cost; send nothing.
     #[arg(long)]
     dry_run: bool,
@@ -85,7 +43,7 @@ pub(super) struct Certify {
     /// Share of the answers in crowds that the planted fault of --power changes.
     #[arg(long, default_value_t = 0.1, requires = "power")]
     rate: f64,
-    /// Write the certificate as JSON (lockstep.certificate/1.0) to a file, or with - to standard output; everything else then
+    /// Write the certificate as JSON (lockstep.certificate/2.0) to a file, or with - to standard output; everything else then
     /// goes to standard error.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -99,33 +57,6 @@ pub(super) struct Certify {
     quiet: bool,
 }
 
-/// The configuration file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Config {
-    url: Option<String>,
-    model: Option<String>,
-    concurrency: Option<Vec<u32>>,
-    prompts: Option<u32>,
-    repeats: Option<u32>,
-    rounds: Option<u32>,
-    answer_tokens: Option<u32>,
-    arms: Option<Vec<Arm>>,
-    seed: Option<u64>,
-    max_requests: Option<u64>,
-    max_tokens: Option<u64>,
-    timeout: Option<f64>,
-    seconds: Option<f64>,
-}
-
-fn arm(name: &str) -> Result<Arm, String> {
-    let found = Arm::ALL.into_iter().find(|arm| arm.name() == name);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Arm::ALL.iter().map(|arm| arm.name()).collect();
-        format!("expected some of {}", names.join(", "))
-    })
-}
-
 impl From<CertifyError> for CliError {
     fn from(error: CertifyError) -> CliError {
         match error {
@@ -137,9 +68,14 @@ impl From<CertifyError> for CliError {
 
 impl Certify {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        let config = self.config()?;
-        let options = self.options(&config)?;
-        let url = self.url.clone().or(config.url.clone()).filter(|url| !url.is_empty());
+        let config = self.asked.config()?;
+        let mut options = self.asked.options(&config)?;
+        let url = self.url.clone().or(config.url.clone());
+        if url.as_ref().is_some_and(|url| url.trim().is_empty()) {
+            // A variable that was not set would else be a green run of the embedded server.
+            let why = "an empty address (OPENAI_BASE_URL counts too): leave it out to judge the embedded server";
+            return Err(CliError::usage(why));
+        }
         if self.mode.is_some()
             && let Some(url) = &url
         {
@@ -157,14 +93,16 @@ impl Certify {
             None => {}
         }
         self.files.check()?;
-        let model = self.model.clone().or(config.model);
         let Some(url) = url else {
             // Here a model is what to serve, not what to ask for. The key is for others.
+            let model = self.asked.model.clone().or(config.model);
             let model = model.as_deref().unwrap_or("tiny");
             let mode = self.mode.clone().unwrap_or(Mode::Invariant);
             let embedded = Embedded::start(model, &mode, &self.device)?;
             let control = Some(embedded.control());
-            let target = Target { url: embedded.url(), model: None, key: None, control };
+            // A server that begins with this run has seen no prompt.
+            options.nonce.get_or_insert(0);
+            let target = Target { url: embedded.url(), control, ..Target::default() };
             let exit = self.judge(&target, &options)?;
             if self.files.has_reproducer() {
                 // The server that was judged ends with this process.
@@ -174,7 +112,7 @@ impl Certify {
             }
             return Ok(exit);
         };
-        self.judge(&Target { url, model, key: key()?, control: None }, &options)
+        self.judge(&self.asked.target(url, &config)?, &options)
     }
 
     fn judge(&self, target: &Target, options: &Options) -> Result<Exit, CliError> {
@@ -255,62 +193,6 @@ impl Certify {
             (0, _) => Exit::Undecided,
             _ => Exit::Broken,
         })
-    }
-
-    fn config(&self) -> Result<Config, CliError> {
-        let Some(path) = &self.config else { return Ok(Config::default()) };
-        let bad = |why: String| CliError::usage(format!("{}: {why}", path.display()));
-        let text = input::read_text(path, CONFIG_BYTES_MAX).map_err(|e| bad(e.to_string()))?;
-        serde_json::from_str(&text).map_err(|e| bad(e.to_string()))
-    }
-
-    fn options(&self, config: &Config) -> Result<Options, CliError> {
-        let default = Options::default();
-        let time = |flag: Option<f64>, file: Option<f64>, default: Duration| match flag.or(file) {
-            None => Ok(default),
-            // The flag was checked as it was parsed, the file was not.
-            Some(s) => {
-                seconds(&s.to_string()).map(Duration::from_secs_f64).map_err(CliError::usage)
-            }
-        };
-        let mut concurrency = self.concurrency.clone().or(config.concurrency.clone());
-        if let Some(levels) = &mut concurrency {
-            // One request at a time is an arm of its own.
-            levels.retain(|level| *level != 1);
-        }
-        let options = Options {
-            seed: self.seed.or(config.seed).unwrap_or(default.seed),
-            concurrency: concurrency.unwrap_or(default.concurrency),
-            prompts: self.prompts.or(config.prompts).unwrap_or(default.prompts),
-            repeats: self.repeats.or(config.repeats).unwrap_or(default.repeats),
-            rounds: self.rounds.or(config.rounds).unwrap_or(default.rounds),
-            answer_tokens: self
-                .answer_tokens
-                .or(config.answer_tokens)
-                .unwrap_or(default.answer_tokens),
-            arms: self.arms.clone().or(config.arms.clone()).unwrap_or(default.arms),
-            shrinks: default.shrinks,
-            timeout: time(self.timeout, config.timeout, default.timeout)?,
-            time_max: time(self.seconds, config.seconds, default.time_max)?,
-            requests_max: self.max_requests.or(config.max_requests).unwrap_or(default.requests_max),
-            tokens_max: self.max_tokens.or(config.max_tokens).unwrap_or(default.tokens_max),
-            answers_min: default.answers_min,
-        };
-        options.check()?;
-        Ok(options)
-    }
-}
-
-/// The key from the environment; never from the command line, where others can read it.
-fn key() -> Result<Option<Secret>, CliError> {
-    match std::env::var("OPENAI_API_KEY") {
-        Ok(text) if text.is_empty() => Ok(None),
-        Ok(text) => match Secret::new(&text) {
-            Some(key) => Ok(Some(key)),
-            None => Err(CliError::usage("OPENAI_API_KEY: not a key")),
-        },
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(_) => Err(CliError::usage("OPENAI_API_KEY: not a key")),
     }
 }
 

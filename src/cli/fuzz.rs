@@ -340,10 +340,9 @@ pub(super) fn is_standard_output(path: &Path) -> bool {
 
 /// Finds out before the campaign, not after it, that the result could not be written.
 pub(super) fn check_writable(path: &Path) -> Result<(), CliError> {
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map(drop)
-        .map_err(|e| CliError::usage(format!("{}: {e}", path.display())))
+    let failed = |e| CliError::usage(format!("{}: {e}", path.display()));
+    let is_new = !path.exists();
+    std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+    // What fails later leaves no empty file behind.
+    if is_new { std::fs::remove_file(path).map_err(failed) } else { Ok(()) }
 }

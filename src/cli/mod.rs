@@ -2,6 +2,7 @@
 
 mod certify;
 mod certify_files;
+mod certify_options;
 mod embedded;
 mod env;
 mod fuzz;

@@ -1,138 +1,297 @@
-//! Alone against in a crowd. Cold and warm are two arms: a crowd that also finds another cache would show both at once.
+//! Alone against in a crowd. Cold, warm and mixed are three arms: a crowd that also finds another cache, or other work in its
+//! steps, would show all at once.
+//!
+//! Where an answer in a crowd differs, the same request is asked alone again at once. Only if it gets its reference again is the
+//! difference the crowd's; else it is what the crowd left behind, or a server that changed.
 
 use std::time::Duration;
 
-use super::super::certificate::Arm;
-use super::super::plan::groups;
-use super::super::probe::Facts;
+use super::super::certificate::{Arm, New};
+use super::super::clusters::Sighting;
+use super::super::compare::{Comparison, Parts, compare};
+use super::super::plan::{groups, judged_among_new};
 use super::super::score::{Outcome, Requests, Score, Trial};
-use super::super::session::{Crowd, Session};
-use super::super::wire::{Answer, Call, Cold};
-use super::{Bench, OTHER_START, References, against, alone, same_start};
+use super::super::session::{Crowd, Member};
+use super::super::wire::{Answer, Call};
+use super::{Bench, OTHER_START, against, alone, is_equal, same_prompt, same_start};
 
-/// After identical traffic: whatever the server caches of these prompts, it has cached.
-pub(crate) fn warm(bench: &mut Bench<'_, '_>, references: &References) -> Outcome {
-    let mut score = Score::new(Arm::ConcurrentWarm);
-    if !bench.facts.counts_cached {
-        score.note("cached tokens are not counted: that requests were equally warm is not proven");
-    }
-    crowds(bench, &mut score, references, None);
-    score.conclude()
+/// Differing answers from which on larger crowds of the arm are not sent: what they would show is known.
+const DIFFERING_ENOUGH: u64 = 4;
+/// Tokens of a new neighbour's answer, as a multiple of a judged one's: it is still there when the judged one ends.
+const NEIGHBOUR_ANSWERS: u32 = 2;
+/// Part of the time of an answer within which new neighbours arrive.
+const ARRIVALS: (f64, f64) = (0.1, 0.6);
+
+/// A crowd of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing of any prompt is cached, and each can be kept so again.
+    Cold,
+    /// All prompts are new: nothing can be cached, once.
+    New,
+    /// All prompts were sent before.
+    Warm,
+    /// Judged ones were sent before; the others are new and long, and arrive while these decode.
+    Mixed,
 }
 
-/// With nothing of the prompt cached, on either side.
-pub(crate) fn cold(bench: &mut Bench<'_, '_>) -> Outcome {
-    let mut score = Score::new(Arm::ConcurrentCold);
-    let Some(way) = bench.session.dialect.cold else {
-        score.refuse(why_not_cold(bench.facts));
-        return score.conclude();
-    };
-    let references = cold_references(bench, &mut score);
-    if score.differing() > 0 {
-        score.note("cold requests differ from each other already alone");
+impl Kind {
+    /// Which of its prompts are new each time.
+    fn new(self) -> New {
+        New { request: self == Kind::New, neighbours: matches!(self, Kind::New | Kind::Mixed) }
     }
-    crowds(bench, &mut score, &references, Some(way));
-    score.conclude()
-}
 
-fn why_not_cold(facts: &Facts) -> &'static str {
-    match facts.counts_cached {
-        true => {
-            "a prompt that is cached can't be kept from the cache: neither cache_salt nor cache_prompt does it"
+    /// The arm that asks it.
+    pub(crate) fn arm(self) -> Arm {
+        match self {
+            Kind::Cold | Kind::New => Arm::ConcurrentCold,
+            Kind::Warm => Arm::ConcurrentWarm,
+            Kind::Mixed => Arm::ConcurrentMixed,
         }
-        false => "cached tokens are not counted, so that nothing is known to be cold",
     }
 }
 
-/// Two cold answers of each prompt, alone, which must be equal.
-fn cold_references(bench: &mut Bench<'_, '_>, score: &mut Score) -> References {
-    let mut references = References::new();
-    for number in 0..bench.options.prompts {
-        let mut seen: Vec<(Call, Answer)> = Vec::new();
-        for _ in 0..2 {
-            let call = Call { cold: Some(bench.session.salt()), ..bench.call(number) };
-            match bench.session.one(&call) {
-                Ok(exchange) if exchange.answer.cached_tokens == Some(0) => {
-                    seen.push((call, exchange.answer));
-                }
-                Ok(_) => score.void_for("a cold request got tokens from a cache".into()),
-                Err(error) => score.void(&error),
-            }
-        }
-        if let [(first, expected), (second, got)] = seen.as_slice()
-            && let Some((_, comparison)) = against([expected], got)
-            && comparison.difference.is_some()
-        {
-            alone(bench.session, score, number, (first, expected), (second, got), comparison);
-        }
-        references.push(seen.into_iter().map(|(_, answer)| answer).collect());
-    }
-    references
-}
-
-fn crowds(
-    bench: &mut Bench<'_, '_>,
-    score: &mut Score,
-    references: &References,
-    cold: Option<Cold>,
-) {
+/// Asks an arm at every level. What crowds left behind is counted in `after`.
+pub(crate) fn run(bench: &mut Bench<'_, '_>, kind: Kind, after: &mut Score) -> Outcome {
+    let mut score = Score::new(kind.arm());
     let options = bench.options;
-    for round in 0..options.rounds {
-        for &level in &options.concurrency {
-            for group in groups(options.prompts, level, round, options.seed) {
-                let calls: Vec<Call> = group
-                    .iter()
-                    .map(|number| {
-                        let salt = cold.map(|_| bench.session.salt());
-                        Call { cold: salt, ..bench.call(*number) }
-                    })
-                    .collect();
-                match bench.session.crowd(&calls, Duration::ZERO) {
-                    Err(error) => score.void(&error),
-                    Ok(crowd) if crowd.in_flight <= 1 => score.unwitnessed(),
-                    Ok(crowd) => {
-                        score.case();
-                        let (session, stagger_ms) = (&*bench.session, 0);
-                        judge(session, score, references, &group, &calls, &crowd, stagger_ms);
-                    }
-                }
+    for &level in &options.concurrency {
+        if let Some(why) = bench.session.refuses(level) {
+            score.note(format!("crowds of {level} were not sent: {why} before"));
+            continue;
+        }
+        if score.differing() >= DIFFERING_ENOUGH {
+            score.note(format!("crowds of {level} were not sent: smaller ones differ"));
+            continue;
+        }
+        let judged = judged_in(kind, level, options.prompts);
+        for round in 0..options.rounds {
+            for group in groups(options.prompts, judged, round, options.seed ^ u64::from(level)) {
+                ask(bench, kind, level, &group, (&mut score, after));
             }
+        }
+    }
+    score.conclude()
+}
+
+/// Judged requests in a crowd of this kind and size.
+pub(crate) fn judged_in(kind: Kind, level: u32, prompts: u32) -> u32 {
+    match kind {
+        Kind::Mixed => judged_among_new(level, prompts),
+        _ => level.min(prompts),
+    }
+}
+
+/// Asks these judged prompts in one crowd.
+pub(crate) fn ask(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    level: u32,
+    group: &[u32],
+    (score, after): (&mut Score, &mut Score),
+) {
+    let members = members(bench, kind, level, group);
+    match bench.session.crowd(&members) {
+        Err(error) => score.void(&error),
+        Ok(crowd) => {
+            match crowd.in_flight > 1 {
+                true => score.case(),
+                false => score.unwitnessed(),
+            }
+            judge(bench, kind, (score, after), group, &members, crowd);
         }
     }
 }
 
-/// Counts the members of a crowd that met another one.
-pub(crate) fn judge(
-    session: &Session<'_>,
-    score: &mut Score,
-    references: &References,
+/// The requests of a crowd, the judged ones first.
+pub(crate) fn members(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    level: u32,
     group: &[u32],
-    calls: &[Call],
-    crowd: &Crowd,
-    stagger_ms: u64,
+) -> Vec<Member> {
+    let mut members = Vec::with_capacity(level as usize);
+    for &number in group {
+        let known = &bench.known[number as usize];
+        let (call, took) = (known.call.clone(), known.took);
+        let call = match kind {
+            Kind::Cold => Call { cold: Some(bench.session.salt()), ..call },
+            Kind::New => {
+                let prompt = bench.prompts.fresh(bench.session, number);
+                bench.facts.call(&prompt, bench.options.answer_tokens)
+            }
+            Kind::Warm | Kind::Mixed => call,
+        };
+        members.push(Member::at_once(call, Some(took)));
+    }
+    let others = level - group.len() as u32;
+    let time = bench.usual_time();
+    for number in 0..others {
+        let member = match kind {
+            Kind::Cold => {
+                let call = Call { cold: Some(bench.session.salt()), ..bench.filler(number) };
+                Member::at_once(call, None)
+            }
+            Kind::New => {
+                let prompt = bench.prompts.fresh(bench.session, number);
+                Member::at_once(bench.facts.call(&prompt, bench.options.answer_tokens), None)
+            }
+            Kind::Warm => Member::at_once(bench.filler(number), None),
+            Kind::Mixed => new_neighbour(bench, number, others, time),
+        };
+        members.push(member);
+    }
+    members
+}
+
+/// A new, long neighbour. Each third one comes with the judged requests, the others while these decode.
+fn new_neighbour(bench: &mut Bench<'_, '_>, number: u32, of: u32, time: Duration) -> Member {
+    let prompt = bench.prompts.fresh_neighbour(bench.session, number);
+    let call = bench.facts.call(&prompt, NEIGHBOUR_ANSWERS * bench.options.answer_tokens);
+    let delay = match number % 3 {
+        2 => Duration::ZERO,
+        _ => {
+            let (from, to) = ARRIVALS;
+            time.mul_f64(from + (to - from) * f64::from(number) / f64::from(of))
+        }
+    };
+    Member { call, delay, alone: None }
+}
+
+/// Counts the judged members of a crowd.
+fn judge(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    (score, after): (&mut Score, &mut Score),
+    group: &[u32],
+    members: &[Member],
+    crowd: Crowd,
 ) {
-    for (place, (number, member)) in group.iter().zip(&crowd.members).enumerate() {
-        // Fillers have no references.
-        let Some(references) = references.get(*number as usize) else { continue };
-        if member.in_flight <= 1 {
+    let calls: Vec<Call> = members.iter().map(|member| member.call.clone()).collect();
+    let delays_ms: Vec<u64> = members.iter().map(|m| m.delay.as_millis() as u64).collect();
+    let met: Vec<_> = crowd.members.into_iter().take(group.len()).collect();
+    for (place, (&number, met)) in group.iter().zip(met).enumerate() {
+        let got = match met.answer {
+            Ok(got) => got,
+            Err(error) => {
+                score.void_at(calls.len() as u32, &error);
+                continue;
+            }
+        };
+        let reference = match reference(bench, kind, number, &calls[place], &got) {
+            Ok(reference) => reference,
+            Err(why) => {
+                score.void_for(why);
+                continue;
+            }
+        };
+        let comparison = compare(&reference, &got, Parts::All);
+        let (what, load) = ((kind, number), (calls.len() as u32, met.in_flight));
+        bench.seen.push(Sighting::of(what, load, &reference, &got, &comparison));
+        if comparison.difference.is_some()
+            && confirm(bench, kind, after, number, &calls[place], &reference, &got)
+                == Confirmed::LeftBehind
+        {
+            score.void_for(
+                "the answer alone changed too: what the crowd left behind, or a server that changed"
+                    .into(),
+            );
             continue;
         }
-        let same = references.iter().filter(|reference| same_start(reference, &member.answer));
-        let Some((expected, comparison)) = against(same, &member.answer) else {
-            score.void_for(OTHER_START.into());
-            continue;
-        };
+        let session = &*bench.session;
         let sent = |call: &Call| session.sent(call);
-        let requests =
-            Requests { sent: &sent, reference: &calls[place], crowd: calls, place, stagger_ms };
+        let (reference_call, crowd) = (&calls[place], calls.as_slice());
+        let requests = Requests {
+            sent: &sent,
+            reference: reference_call,
+            crowd,
+            place,
+            delays_ms: &delays_ms,
+            new: kind.new(),
+        };
         score.take(Trial {
-            prompt: *number,
+            prompt: number,
             sent: calls.len() as u32,
-            in_flight: member.in_flight,
+            in_flight: met.in_flight,
             comparison,
-            expected,
-            got: &member.answer,
+            expected: &reference,
+            got: &got,
             requests,
         });
+    }
+}
+
+/// The answer alone that an answer in a crowd is compared with: the one from which it differs, if it does from any.
+fn reference(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    number: u32,
+    call: &Call,
+    got: &Answer,
+) -> Result<Answer, String> {
+    let known = &bench.known[number as usize];
+    let of = |answers: &[Answer], cached_matters: bool| {
+        let same = |a: &&Answer| match cached_matters {
+            true => same_start(a, got),
+            false => same_prompt(a, got),
+        };
+        let found: Option<(&Answer, Comparison)> = against(answers.iter().filter(same), got);
+        found.map(|(reference, _)| reference.clone()).ok_or_else(|| OTHER_START.to_owned())
+    };
+    let unclean = || Err("answers alone to the same prompt differ among themselves".to_owned());
+    match kind {
+        Kind::Cold if !known.cold_is_clean => unclean(),
+        Kind::Cold => of(&known.cold, true),
+        Kind::Warm | Kind::Mixed if !known.warm_is_clean => unclean(),
+        // Where what is cached changes an answer, a crowd is compared only with what was cached alike.
+        Kind::Warm | Kind::Mixed => of(&known.warm, bench.cached_matters),
+        Kind::New => match bench.session.one(call) {
+            Ok(exchange) if same_prompt(&exchange.answer, got) => Ok(exchange.answer),
+            Ok(_) => Err(OTHER_START.to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// What the request alone says after a crowd whose answer differed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Confirmed {
+    /// Its reference again, or nothing: the difference is the crowd's.
+    Crowd,
+    /// The crowd's answer.
+    LeftBehind,
+}
+
+fn confirm(
+    bench: &mut Bench<'_, '_>,
+    kind: Kind,
+    after: &mut Score,
+    number: u32,
+    call: &Call,
+    reference: &Answer,
+    got: &Answer,
+) -> Confirmed {
+    let call = match kind {
+        Kind::Cold => Call { cold: Some(bench.session.salt()), ..call.clone() },
+        _ => call.clone(),
+    };
+    let Ok(again) = bench.ask(&call) else { return Confirmed::Crowd };
+    let comparison = compare(reference, &again, Parts::All);
+    if comparison.difference.is_none() {
+        return Confirmed::Crowd;
+    }
+    if same_prompt(reference, &again) {
+        let (session, reference) = (&*bench.session, (&call, reference));
+        alone(session, after, number, reference, (&call, &again), comparison);
+    }
+    let is_left_behind = is_equal(&again, got);
+    match kind {
+        Kind::Cold => bench.known[number as usize].cold = vec![again.clone(), again],
+        Kind::Warm | Kind::Mixed => bench.known[number as usize].warm = vec![again],
+        Kind::New => {}
+    }
+    match is_left_behind {
+        true => Confirmed::LeftBehind,
+        false => Confirmed::Crowd,
     }
 }

@@ -1,21 +1,27 @@
-//! One file an arm. An arm sends, compares and counts; what its counts mean is said in one place for all.
+//! One file an arm, or arms that are asked by the same requests. An arm sends, compares and counts; what its counts mean is said
+//! in one place for all.
 
+pub(crate) mod alone;
+pub(crate) mod cold;
 pub(crate) mod concurrent;
+pub(crate) mod many;
 pub(crate) mod order;
 pub(crate) mod prefix;
-pub(crate) mod repeat;
 pub(crate) mod scored;
 pub(crate) mod seed;
 pub(crate) mod stream;
-pub(crate) mod time;
 
+use std::time::Duration;
+
+use super::certificate::{Arm, New};
+use super::clusters::Sighting;
 use super::compare::{Comparison, Parts, compare};
 use super::options::Options;
-use super::plan::Prompts;
 use super::probe::Facts;
+use super::prompts::Prompts;
 use super::score::{Requests, Score, Trial};
 use super::session::Session;
-use super::wire::{Answer, Call};
+use super::wire::{Answer, Call, WireError};
 
 /// What arms work with.
 pub(crate) struct Bench<'s, 'a> {
@@ -23,18 +29,57 @@ pub(crate) struct Bench<'s, 'a> {
     pub(crate) facts: &'s Facts,
     pub(crate) options: &'s Options,
     pub(crate) prompts: &'s mut Prompts,
+    /// The judged prompts, by number.
+    pub(crate) known: Vec<Known>,
+    /// Whether what is cached of a prompt was seen to change its answer.
+    pub(crate) cached_matters: bool,
+    /// Which answers came in crowds.
+    pub(crate) seen: Vec<Sighting>,
+}
+
+/// What is known of a judged prompt.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) call: Call,
+    /// The first answer ever given to it.
+    pub(crate) first: Option<Answer>,
+    /// Answers alone after that one: what later answers are compared with.
+    pub(crate) warm: Vec<Answer>,
+    /// Whether those that were asked for first are equal among themselves.
+    pub(crate) warm_is_clean: bool,
+    /// Answers alone with nothing of the prompt cached.
+    pub(crate) cold: Vec<Answer>,
+    /// Whether there are at least two of these, all equal.
+    pub(crate) cold_is_clean: bool,
+    /// How long the last answer alone took.
+    pub(crate) took: Duration,
 }
 
 impl Bench<'_, '_> {
-    /// The greedy request of a prompt.
-    pub(crate) fn call(&mut self, number: u32) -> Call {
-        let prompt = self.prompts.get(self.session, number);
+    /// The greedy request of a prompt that fills a crowd.
+    pub(crate) fn filler(&mut self, number: u32) -> Call {
+        let prompt = self.prompts.filler(self.session, number);
         self.facts.call(&prompt, self.options.answer_tokens)
     }
-}
 
-/// Answers of each prompt, alone and after identical traffic: what later answers are compared with.
-pub(crate) type References = Vec<Vec<Answer>>;
+    /// One request alone, or why it has no answer that counts.
+    pub(crate) fn ask(&mut self, call: &Call) -> Result<Answer, WireError> {
+        self.session.one(call).map(|exchange| exchange.answer)
+    }
+
+    /// Whether the warm answers of every prompt that has any are repeatable.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        let asked = || self.known.iter().filter(|known| !known.warm.is_empty());
+        asked().next().is_some() && asked().all(|known| known.warm_is_clean)
+    }
+
+    /// How long an answer alone takes, as a rule.
+    pub(crate) fn usual_time(&self) -> Duration {
+        let mut times: Vec<Duration> = self.known.iter().map(|known| known.took).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    }
+}
 
 /// Compares with every reference: the first difference, else the counts of the first comparison.
 pub(crate) fn against<'r>(
@@ -55,6 +100,11 @@ pub(crate) fn against<'r>(
     kept
 }
 
+/// Whether two answers are equal in all that both have.
+pub(crate) fn is_equal(a: &Answer, b: &Answer) -> bool {
+    compare(a, b, Parts::All).difference.is_none()
+}
+
 /// Counts an answer to a request that was sent with nothing else in flight.
 pub(crate) fn alone(
     session: &Session<'_>,
@@ -66,7 +116,10 @@ pub(crate) fn alone(
 ) {
     let sent = |call: &Call| session.sent(call);
     let crowd = std::slice::from_ref(call);
-    let requests = Requests { sent: &sent, reference, crowd, place: 0, stagger_ms: 0 };
+    // A first answer is shown again by a new prompt alone.
+    let new = New { request: score.arm() == Arm::First, neighbours: false };
+    let requests = Requests { sent: &sent, reference, crowd, place: 0, delays_ms: &[0], new };
+    score.case();
     score.take(Trial { prompt, sent: 1, in_flight: 1, comparison, expected, got, requests });
 }
 
@@ -76,6 +129,22 @@ pub(crate) const OTHER_START: &str =
 
 /// Whether two answers were made from the same prompt and the same state of the cache, as far as both are counted.
 pub(crate) fn same_start(a: &Answer, b: &Answer) -> bool {
-    let same = |a: Option<u64>, b: Option<u64>| a.is_none() || b.is_none() || a == b;
-    same(a.cached_tokens, b.cached_tokens) && same(a.prompt_tokens, b.prompt_tokens)
+    same_prompt(a, b) && agree(a.cached_tokens, b.cached_tokens)
+}
+
+/// Whether two answers were made from the same prompt, as far as both are counted.
+pub(crate) fn same_prompt(a: &Answer, b: &Answer) -> bool {
+    agree(a.prompt_tokens, b.prompt_tokens)
+}
+
+fn agree(a: Option<u64>, b: Option<u64>) -> bool {
+    a.is_none() || b.is_none() || a == b
+}
+
+/// Most tokens that a prompt which was never sent may share with others: the token that begins every prompt.
+const SHARED_MAX: u64 = 1;
+
+/// Whether an answer came from nothing cached, as far as the server counts that.
+pub(crate) fn is_cold(answer: &Answer) -> bool {
+    answer.cached_tokens.is_none_or(|cached| cached <= SHARED_MAX)
 }

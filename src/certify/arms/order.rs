@@ -2,69 +2,114 @@
 
 use std::time::Duration;
 
-use super::super::certificate::Arm;
-use super::super::plan::groups;
-use super::super::score::{Outcome, Score};
-use super::super::session::Crowd;
+use super::super::certificate::{Arm, New};
+use super::super::compare::{Parts, compare};
+use super::super::plan::{groups, order_levels};
+use super::super::score::{Outcome, Requests, Score, Trial};
+use super::super::session::Member;
 use super::super::wire::{Answer, Call};
-use super::{Bench, References, concurrent};
+use super::concurrent::{Kind, members};
+use super::{Bench, OTHER_START, same_start};
 
 /// Between one arrival and the next: long enough to be in order, short enough to meet.
 const STAGGER: Duration = Duration::from_millis(2);
 
+/// An answer of a crowd, and whether it met others.
+type Arrived = Option<(Answer, u32)>;
+
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Order);
     let options = bench.options;
-    let level = options.concurrency.iter().copied().max().unwrap_or(2).min(options.prompts);
-    for round in 0..options.rounds {
-        // A group that is full of judged prompts, since level is no larger than their number.
-        let group = groups(options.prompts, level, round, options.seed ^ 1).swap_remove(0);
-        let reverse: Vec<u32> = group.iter().rev().copied().collect();
-        let (Some((_, forward)), Some((calls, backward))) =
-            (arrive(bench, &mut score, &group), arrive(bench, &mut score, &reverse))
-        else {
+    for level in order_levels(options) {
+        if bench.session.refuses(level).is_some() {
             continue;
-        };
-        score.case();
-        let references = references(&group, &forward);
-        let stagger_ms = STAGGER.as_millis() as u64;
-        let session = &*bench.session;
-        concurrent::judge(
-            session,
-            &mut score,
-            &references,
-            &reverse,
-            &calls,
-            &backward,
-            stagger_ms,
-        );
+        }
+        for group in groups(options.prompts, level.min(options.prompts), 0, options.seed ^ 1) {
+            let mut there = members(bench, Kind::Warm, level, &group);
+            stagger(&mut there);
+            let Some(forward) = arrive(bench, &mut score, &there) else { continue };
+            let mut back: Vec<Member> = there.iter().rev().cloned().collect();
+            stagger(&mut back);
+            let Some(mut backward) = arrive(bench, &mut score, &back) else { continue };
+            score.case();
+            backward.reverse();
+            let pairs = forward.iter().zip(&backward).take(group.len());
+            for (i, (forward, backward)) in pairs.enumerate() {
+                let place = back.len() - 1 - i;
+                judge(bench, &mut score, group[i], &back, place, (forward, backward));
+            }
+        }
     }
     score.conclude()
 }
 
-/// Sends a group in this order; `None` if it does not count.
+fn stagger(members: &mut [Member]) {
+    for (i, member) in members.iter_mut().enumerate() {
+        member.delay = STAGGER * i as u32;
+    }
+}
+
+/// Sends a crowd in this order; `None` if it was not sent, or nobody met.
 fn arrive(
     bench: &mut Bench<'_, '_>,
     score: &mut Score,
-    group: &[u32],
-) -> Option<(Vec<Call>, Crowd)> {
-    let calls: Vec<Call> = group.iter().map(|number| bench.call(*number)).collect();
-    match bench.session.crowd(&calls, STAGGER) {
-        Err(error) => score.void(&error),
-        Ok(crowd) if crowd.in_flight <= 1 => score.unwitnessed(),
-        Ok(crowd) => return Some((calls, crowd)),
+    members: &[Member],
+) -> Option<Vec<Arrived>> {
+    let crowd = match bench.session.crowd(members) {
+        Err(error) => {
+            score.void(&error);
+            return None;
+        }
+        Ok(crowd) => crowd,
+    };
+    if crowd.in_flight <= 1 {
+        score.unwitnessed();
+        return None;
     }
-    None
+    let sent = members.len() as u32;
+    let arrived = crowd.members.into_iter().map(|met| match met.answer {
+        Ok(answer) => Some((answer, met.in_flight)),
+        Err(error) => {
+            score.void_at(sent, &error);
+            None
+        }
+    });
+    Some(arrived.collect())
 }
 
-/// The first crowd's answers, by prompt.
-fn references(group: &[u32], crowd: &Crowd) -> References {
-    let n = group.iter().max().map_or(0, |number| *number as usize + 1);
-    let mut references: References = vec![Vec::new(); n];
-    for (number, member) in group.iter().zip(&crowd.members) {
-        // One that met nobody is no crowd's answer.
-        let met = (member.in_flight > 1).then(|| member.answer.clone());
-        references[*number as usize] = met.into_iter().collect::<Vec<Answer>>();
+fn judge(
+    bench: &Bench<'_, '_>,
+    score: &mut Score,
+    prompt: u32,
+    back: &[Member],
+    place: usize,
+    (forward, backward): (&Arrived, &Arrived),
+) {
+    let (Some((expected, in_flight)), Some((got, other_in_flight))) = (forward, backward) else {
+        return;
+    };
+    if !same_start(expected, got) {
+        score.void_for(OTHER_START.into());
+        return;
     }
-    references
+    let calls: Vec<Call> = back.iter().map(|member| member.call.clone()).collect();
+    let delays_ms: Vec<u64> = back.iter().map(|m| m.delay.as_millis() as u64).collect();
+    let sent = |call: &Call| bench.session.sent(call);
+    let requests = Requests {
+        sent: &sent,
+        reference: &calls[place],
+        crowd: &calls,
+        place,
+        delays_ms: &delays_ms,
+        new: New::default(),
+    };
+    score.take(Trial {
+        prompt,
+        sent: back.len() as u32,
+        in_flight: (*in_flight).min(*other_in_flight),
+        comparison: compare(expected, got, Parts::All),
+        expected,
+        got,
+        requests,
+    });
 }

@@ -1,65 +1,71 @@
-//! A prompt that was never sent against the same prompt once it is cached. A hit must be proven by the server's counter.
+//! A prompt of which nothing is cached against the same prompt once it is, alone. Both sides are there already: cold answers that
+//! agree, and warm ones that agree. A difference counts without proof; that nothing differs says something only where a hit was
+//! counted.
 
 use super::super::certificate::Arm;
-use super::super::plan::{FEW, FRESH};
+use super::super::compare::{Parts, compare};
 use super::super::score::{Outcome, Score};
-use super::super::wire::{Answer, Call};
-use super::{Bench, against, alone};
-
-/// Times that a prompt is sent.
-const TIMES: usize = 3;
+use super::super::wire::Answer;
+use super::{Bench, alone, cold, is_cold, same_prompt};
 
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Prefix);
-    if !bench.facts.counts_cached {
-        score.refuse("cached tokens are not counted: a hit can't be proven");
-        return score.conclude();
-    }
-    let mut hits = 0;
-    let prompts = bench.options.prompts.min(FEW);
-    for number in 0..prompts {
-        // Lengths of a whole block and more: some by one token, so that one is left to compute after a hit.
-        let fresh = FRESH + [0, 2, 5, 1][number as usize % 4];
-        let call = bench.call(fresh);
-        let Some(seen) = send(bench, &mut score, &call) else { continue };
-        let Some((first, later)) = seen.split_first() else { continue };
-        let cold = first.cached_tokens.unwrap_or(0);
-        for got in later {
-            let Some(cached) = got.cached_tokens.filter(|cached| *cached > cold) else { continue };
-            hits = hits.max(cached);
-            score.case();
-            if let Some((expected, comparison)) = against([first], got) {
-                alone(
-                    bench.session,
-                    &mut score,
-                    number,
-                    (&call, expected),
-                    (&call, got),
-                    comparison,
-                );
-            }
+    cold::ask_alone(bench, &mut score);
+    let counted = bench.facts.hits_counted.clone();
+    let (mut hits, mut has_hit) = (0, counted.is_some());
+    for (number, known) in bench.known.iter().enumerate() {
+        let Some(cold) = reference(&known.cold, known.cold_is_clean, known.first.as_ref()) else {
+            continue;
+        };
+        let Some(warm) = known.warm.last().filter(|_| known.warm_is_clean) else { continue };
+        if !same_prompt(cold, warm) {
+            continue;
         }
-    }
-    match hits {
-        0 => {
-            let none = "no cache hit was proven: the counter stayed where it was";
-            score.refuse(score.unanswered().unwrap_or_else(|| none.into()));
+        let cached = warm.cached_tokens.unwrap_or(0);
+        hits = hits.max(cached);
+        has_hit |= cached > 1;
+        let comparison = compare(cold, warm, Parts::All);
+        // Of a server that counts, a prompt without a hit is no case; of one that does not, a difference is.
+        if cached <= 1 && warm.cached_tokens.is_some() && comparison.difference.is_none() {
+            continue;
         }
-        _ => score.note(format!("hits of up to {hits} tokens, by the server's counter")),
+        let call = &known.call;
+        alone(bench.session, &mut score, number as u32, (call, cold), (call, warm), comparison);
+    }
+    if score.differing() == 0 && !has_hit {
+        let none = match bench.facts.counts_cached {
+            true => "no hit was counted: nothing is cached, or not for these prompts".to_owned(),
+            false => format!(
+                "hits are not counted{}; the arm `first` compares first answers with later ones all the same",
+                hint(bench)
+            ),
+        };
+        let unanswered = score.unanswered();
+        score.refuse(unanswered.unwrap_or(none));
+    } else if hits > 0 {
+        score.note(format!("hits of up to {hits} tokens, by the server's counter"));
+    } else if let Some(counted) = counted {
+        score.note(counted);
     }
     score.conclude()
 }
 
-fn send(bench: &mut Bench<'_, '_>, score: &mut Score, call: &Call) -> Option<Vec<Answer>> {
-    let mut seen = Vec::with_capacity(TIMES);
-    for _ in 0..TIMES {
-        match bench.session.one(call) {
-            Ok(exchange) => seen.push(exchange.answer),
-            Err(error) => {
-                score.void(&error);
-                return None;
-            }
-        }
+/// What a cold answer alone is: two that agree, or else, where nothing keeps a prompt cold, the first one ever.
+fn reference<'k>(
+    cold: &'k [Answer],
+    is_clean: bool,
+    first: Option<&'k Answer>,
+) -> Option<&'k Answer> {
+    match cold {
+        [] => first.filter(|first| is_cold(first) && first.cached_tokens.is_some()),
+        _ => cold.first().filter(|_| is_clean),
     }
-    Some(seen)
+}
+
+/// How the server at hand is made to count.
+fn hint(bench: &Bench<'_, '_>) -> &'static str {
+    match bench.facts.is_vllm {
+        true => " (vLLM: start it with --enable-prompt-tokens-details)",
+        false => "",
+    }
 }

@@ -6,9 +6,9 @@ use super::super::compare::{Parts, compare};
 use super::super::plan::FEW;
 use super::super::score::{Outcome, Score};
 use super::super::wire::{Answer, Call, Prompt};
-use super::{Bench, References, alone};
+use super::{Bench, alone};
 
-pub(crate) fn run(bench: &mut Bench<'_, '_>, references: &References) -> Outcome {
+pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Score);
     let Some(answer_tokens) = bench.facts.echo else {
         score.refuse("the server does not score prompts");
@@ -22,9 +22,10 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>, references: &References) -> Outcome
         score.refuse("log-probabilities are not known to be the model's own: greedy ones can't be compared with a prompt's");
         return score.conclude();
     }
-    for number in 0..bench.options.prompts.min(FEW) {
-        let plain = bench.call(number);
-        let Some(expected) = references.get(number as usize).and_then(|seen| seen.first()) else {
+    for number in 0..bench.known.len().min(FEW as usize) {
+        let known = &bench.known[number];
+        let plain = known.call.clone();
+        let Some(expected) = known.warm.last().filter(|_| known.warm_is_clean).cloned() else {
             continue;
         };
         let (Prompt::Ids(ids), Some(generated)) = (&plain.prompt, expected.ids()) else {
@@ -45,9 +46,9 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>, references: &References) -> Outcome
             score.void_for("fewer scored tokens than the prompt has".into());
             continue;
         };
-        score.case();
-        let comparison = compare(expected, &part, Parts::Tokens);
-        alone(bench.session, &mut score, number, (&plain, expected), (&call, &part), comparison);
+        let comparison = compare(&expected, &part, Parts::Tokens);
+        let (plain, scored) = ((&plain, &expected), (&call, &part));
+        alone(bench.session, &mut score, number as u32, plain, scored, comparison);
     }
     score.conclude()
 }

@@ -3,30 +3,28 @@
 
 use std::time::Duration;
 
-use super::super::certificate::Arm;
+use super::super::certificate::{Arm, New};
 use super::super::compare::{Parts, compare};
-use super::super::plan::FEW;
-use super::super::score::{Outcome, Score};
-use super::super::wire::{Answer, Call, Sampling, WireError};
-use super::{Bench, References, concurrent};
+use super::super::plan::{FEW, order_levels};
+use super::super::score::{Outcome, Requests, Score, Trial};
+use super::super::session::Member;
+use super::super::wire::{Answer, Call, Key, Sampling, WireError};
+use super::{Bench, OTHER_START, against, same_prompt};
 
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Seed);
-    let group: Vec<u32> = (0..bench.options.prompts.min(FEW)).collect();
-    let mut references = References::new();
+    let mut references: Vec<(usize, Call, Vec<Answer>, Duration)> = Vec::new();
     let mut other_seed_differs = false;
-    for number in &group {
-        let call = seeded(bench, *number, 0);
-        let other = seeded(bench, *number, 1);
-        let mut ask = |call: &Call| bench.session.one(call).map(|exchange| exchange.answer);
-        let asked = |ask: &mut dyn FnMut(&Call) -> Result<Answer, WireError>| {
-            Ok::<_, WireError>([ask(&call)?, ask(&call)?, ask(&other)?])
-        };
-        let [first, again, other] = match asked(&mut ask) {
+    for number in 0..bench.known.len().min(FEW as usize) {
+        let known = &bench.known[number];
+        let took = known.took;
+        let (call, other) = (seeded(bench, &known.call, 0), seeded(bench, &known.call, 1));
+        let mut asked =
+            || Ok::<_, WireError>([bench.ask(&call)?, bench.ask(&call)?, bench.ask(&other)?]);
+        let [first, again, other] = match asked() {
             Ok(answers) => answers,
             Err(error) => {
                 score.void(&error);
-                references.push(Vec::new());
                 continue;
             }
         };
@@ -35,35 +33,88 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
             return score.conclude();
         }
         other_seed_differs |= tokens(&first) != tokens(&other);
-        references.push(vec![first, again]);
+        references.push((number, call, vec![first, again], took));
     }
     if !other_seed_differs {
         let same = "two seeds gave the same answers: the seed is not heeded, or nothing is drawn";
         score.refuse(score.unanswered().unwrap_or_else(|| same.into()));
         return score.conclude();
     }
-    for _ in 0..bench.options.rounds {
-        let calls: Vec<Call> = group.iter().map(|number| seeded(bench, *number, 0)).collect();
-        match bench.session.crowd(&calls, Duration::ZERO) {
-            Err(error) => score.void(&error),
-            Ok(crowd) if crowd.in_flight <= 1 => score.unwitnessed(),
-            Ok(crowd) => {
-                score.case();
-                let session = &*bench.session;
-                concurrent::judge(session, &mut score, &references, &group, &calls, &crowd, 0);
-            }
+    for level in order_levels(bench.options) {
+        if bench.session.refuses(level).is_none() {
+            crowd(bench, &mut score, level, &references);
         }
     }
     score.conclude()
 }
 
-fn seeded(bench: &mut Bench<'_, '_>, number: u32, which: u64) -> Call {
+/// One crowd of this size: the judged requests, and others that draw too.
+fn crowd(
+    bench: &mut Bench<'_, '_>,
+    score: &mut Score,
+    level: u32,
+    references: &[(usize, Call, Vec<Answer>, Duration)],
+) {
+    let judged = references.iter().take(level as usize);
+    let mut members: Vec<Member> =
+        judged.map(|(_, call, _, took)| Member::at_once(call.clone(), Some(*took))).collect();
+    for number in 0..level - members.len() as u32 {
+        let call = bench.filler(number);
+        members.push(Member::at_once(seeded(bench, &call, 2), None));
+    }
+    let crowd = match bench.session.crowd(&members) {
+        Ok(crowd) => crowd,
+        Err(error) => return score.void(&error),
+    };
+    match crowd.in_flight > 1 {
+        true => score.case(),
+        false => score.unwitnessed(),
+    }
+    let calls: Vec<Call> = members.iter().map(|member| member.call.clone()).collect();
+    let delays_ms = vec![0; calls.len()];
+    let judged = references.iter().zip(crowd.members).enumerate();
+    for (place, ((number, call, seen, _), met)) in judged {
+        let got = match met.answer {
+            Ok(got) => got,
+            Err(error) => {
+                score.void_at(level, &error);
+                continue;
+            }
+        };
+        let same = seen.iter().filter(|reference| same_prompt(reference, &got));
+        let Some((expected, comparison)) = against(same, &got) else {
+            score.void_for(OTHER_START.into());
+            continue;
+        };
+        let session = &*bench.session;
+        let sent = |call: &Call| session.sent(call);
+        let requests = Requests {
+            sent: &sent,
+            reference: call,
+            crowd: &calls,
+            place,
+            delays_ms: &delays_ms,
+            new: New::default(),
+        };
+        score.take(Trial {
+            prompt: *number as u32,
+            sent: level,
+            in_flight: met.in_flight,
+            comparison,
+            expected,
+            got: &got,
+            requests,
+        });
+    }
+}
+
+fn seeded(bench: &Bench<'_, '_>, call: &Call, which: u64) -> Call {
     // Within 31 bits: some servers take no more.
     let seed = (bench.options.seed.wrapping_mul(2) + which + 17) & 0x7fff_ffff;
-    Call { sampling: Sampling::Seeded(seed), ..bench.call(number) }
+    Call { sampling: Sampling::Seeded(seed), ..call.clone() }
 }
 
 /// What was drawn.
-fn tokens(answer: &Answer) -> (Vec<&super::super::wire::Key>, &str) {
+fn tokens(answer: &Answer) -> (Vec<&Key>, &str) {
     (answer.tokens.iter().map(|token| &token.key).collect(), &answer.text)
 }

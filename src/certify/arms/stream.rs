@@ -1,9 +1,12 @@
-//! Streamed against plain. Chunks are joined first: how a stream is cut is no difference.
+//! Streamed against plain. Chunks are joined first: how a stream is cut is no difference, and counters or endings that disagree
+//! about equal tokens are told beside the verdict.
 
 use super::super::certificate::Arm;
+use super::super::compare::{Parts, compare};
+use super::super::plan::FEW;
 use super::super::score::{Outcome, Score};
 use super::super::wire::Call;
-use super::{Bench, OTHER_START, against, alone, same_start};
+use super::{Bench, OTHER_START, alone};
 
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Stream);
@@ -14,8 +17,8 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     if !bench.facts.stream_is_whole {
         score.note("log-probabilities are missing in the stream, or in the plain answer");
     }
-    for number in 0..bench.options.prompts {
-        let plain = Call { stream: false, ..bench.call(number) };
+    for number in 0..bench.known.len().min(FEW as usize) {
+        let plain = Call { stream: false, ..bench.known[number].call.clone() };
         let stream = Call { stream: true, ..plain.clone() };
         let (expected, got) = match (bench.session.one(&plain), bench.session.one(&stream)) {
             (Ok(plain), Ok(stream)) => (plain.answer, stream.answer),
@@ -24,21 +27,14 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
                 continue;
             }
         };
-        if !same_start(&expected, &got) {
+        // Other counters may be what disagrees; what was cached must be alike only where it matters.
+        if bench.cached_matters && expected.cached_tokens != got.cached_tokens {
             score.void_for(OTHER_START.into());
             continue;
         }
-        score.case();
-        if let Some((expected, comparison)) = against([&expected], &got) {
-            alone(
-                bench.session,
-                &mut score,
-                number,
-                (&plain, expected),
-                (&stream, &got),
-                comparison,
-            );
-        }
+        let comparison = compare(&expected, &got, Parts::Content);
+        let (plain, stream) = ((&plain, &expected), (&stream, &got));
+        alone(bench.session, &mut score, number as u32, plain, stream, comparison);
     }
     score.conclude()
 }

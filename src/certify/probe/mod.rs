@@ -10,13 +10,17 @@ use std::time::Duration;
 use super::certificate::{Ability, Server};
 use super::error::CertifyError;
 use super::gauge::Gauge;
-use super::options::Target;
+use super::options::{Options, Target};
 use super::session::Session;
 use super::wire::{Call, Exchange, Prompt, WireError};
 
 pub(crate) use format::tokenize;
-pub(crate) use identity::{Identity, identify, shown};
+pub(crate) use identity::{Identity, identify};
 
+/// Characters of a token where nothing is counted.
+const CHARACTERS_A_TOKEN: f64 = 4.0;
+/// Longest wait for a look at the gauge.
+const GAUGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Tries of a probe that is refused for load. Probes are not scored, so another try hides nothing.
 const TRIES: u32 = 3;
 
@@ -36,11 +40,19 @@ pub(crate) struct Facts {
     pub(crate) echo: Option<u32>,
     /// Log-probabilities do not depend on the temperature; absent is unknown.
     pub(crate) raw_logprobs: Option<bool>,
-    /// Counts cached tokens.
+    /// Counts cached tokens in the usage of an answer.
     pub(crate) counts_cached: bool,
+    /// A hit of the prefix cache that was counted, if one was.
+    pub(crate) hits_counted: Option<String>,
+    /// Calls itself vLLM, or has its metrics.
+    pub(crate) is_vllm: bool,
+    /// Characters that a token of plain text has.
+    pub(crate) characters_a_token: f64,
     /// Answers are handed out a second time by something in front of the model: why that is believed.
     pub(crate) replayed: Option<String>,
-    /// Requests in crowds are streamed, because there is no other witness.
+    /// Answers many prompts in one request.
+    pub(crate) many_prompts: bool,
+    /// Requests are streamed, so that the times of tokens are known.
     pub(crate) stream_crowds: bool,
     /// Requests of others while nothing of ours was in flight; absent without a gauge.
     pub(crate) load_when_idle: Option<u64>,
@@ -76,17 +88,22 @@ pub(crate) fn probe(
     session: &mut Session<'_>,
     target: &Target,
     identity: Identity,
-    answer_tokens: u32,
+    options: &Options,
 ) -> Result<Facts, CertifyError> {
     let mut facts = Facts::default();
-    facts.server.url = shown(&target.url);
+    facts.server.url = session.client.address().shown();
     facts.server.model = identity.model;
     facts.server.identity = identity.names;
     facts.server.context_max = identity.context_max;
     facts.notes = identity.notes;
-    format::find_out(session, &mut facts)?;
+    facts.characters_a_token = CHARACTERS_A_TOKEN;
+    format::find_out(session, &mut facts, target.api)?;
+    let gauge = Gauge::find(session.client.another(GAUGE_TIMEOUT));
+    let is_vllm = |name: &str| name.contains("vllm");
+    facts.is_vllm = gauge.as_ref().is_some_and(|gauge| is_vllm(gauge.name))
+        || facts.server.identity.iter().any(|name| is_vllm(name));
     cache::find_out(session, &mut facts);
-    find_gauge(session, &mut facts, answer_tokens);
+    find_gauge(session, &mut facts, gauge, options.answer_tokens);
     Ok(facts)
 }
 
@@ -102,9 +119,13 @@ fn ask(session: &mut Session<'_>, call: &Call) -> Result<Exchange, WireError> {
 }
 
 /// Looks for a gauge, and whether it moves with one request of ours and back.
-fn find_gauge(session: &mut Session<'_>, facts: &mut Facts, answer_tokens: u32) {
+fn find_gauge(
+    session: &mut Session<'_>,
+    facts: &mut Facts,
+    gauge: Option<Gauge>,
+    answer_tokens: u32,
+) {
     let name = "gauge of running requests";
-    let gauge = Gauge::find(session.client.another(Duration::from_secs(5)));
     let idle = gauge.as_ref().and_then(lowest);
     let live = match &gauge {
         None => {
@@ -127,7 +148,8 @@ fn find_gauge(session: &mut Session<'_>, facts: &mut Facts, answer_tokens: u32) 
     };
     facts.load_when_idle = idle.filter(|_| live).map(u64::from);
     session.gauge = gauge.filter(|_| live).map(|gauge| gauge.beyond(idle.unwrap_or(0)));
-    facts.stream_crowds = !live && facts.stream_is_whole;
+    // The times of tokens are the second witness.
+    facts.stream_crowds = facts.stream_is_whole;
 }
 
 /// Lowest of a few looks: others' requests come and go, a lasting load stays.

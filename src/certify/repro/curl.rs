@@ -37,8 +37,9 @@ fn crowd(case: &Case<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut neighbours = 0..case.neighbours.len();
     for place in 0..=case.neighbours.len() {
-        if place > 0 && case.stagger_ms > 0 {
-            lines.push(format!("    sleep 0.{:03}", case.stagger_ms.min(999)));
+        let step = case.delays_ms[place].saturating_sub(case.delays_ms[place.saturating_sub(1)]);
+        if step > 0 {
+            lines.push(format!("    sleep 0.{:03}", step.min(999)));
         }
         lines.push(match place == case.place {
             true => "    ask request \"crowd-$try\" &".into(),

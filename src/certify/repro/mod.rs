@@ -49,7 +49,7 @@ struct Case<'a> {
     request: &'a Sent,
     neighbours: &'a [Sent],
     place: usize,
-    stagger_ms: u64,
+    delays_ms: &'a [u64],
     tries: u64,
     /// Lines of a comment, each without a character that could end it.
     header: Vec<String>,
@@ -74,13 +74,13 @@ impl<'a> Case<'a> {
                 seen(&difference.got)
             ),
         ];
-        let (request, neighbours, place, stagger_ms, [n, of]) = match &divergence.shrunk {
-            Some(s) => (&s.request, &s.neighbours, s.place, s.stagger_ms, s.seen),
+        let (request, neighbours, place, delays_ms, [n, of]) = match &divergence.shrunk {
+            Some(s) => (&s.request, &s.neighbours, s.place, &s.delays_ms, s.seen),
             None => (
                 &divergence.request,
                 &divergence.neighbours,
                 divergence.place,
-                divergence.stagger_ms,
+                &divergence.delays_ms,
                 divergence.seen,
             ),
         };
@@ -92,7 +92,7 @@ impl<'a> Case<'a> {
             request,
             neighbours,
             place: place as usize,
-            stagger_ms,
+            delays_ms,
             tries: stats::trials_for(rate, 0.99).clamp(TRIES.0, TRIES.1),
             header: header.iter().map(|line| format!("# {}", clean(line))).collect(),
         }

@@ -18,7 +18,7 @@ fn settings(case: &Case<'_>) -> Vec<String> {
         ),
         format!("PATH = {}", literal(&case.request.path)),
         format!("TRIES = os.environ.get(\"TRIES\") or \"{}\"", case.tries),
-        format!("STAGGER_S = {}", case.stagger_ms as f64 / 1000.0),
+        format!("DELAYS_MS = {:?}", case.delays_ms),
         format!("REQUEST = {}", body(&plain(case.request))),
         "NEIGHBOURS = [".into(),
     ];

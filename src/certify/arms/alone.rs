@@ -1,0 +1,138 @@
+//! Requests one at a time: the first answer ever to each prompt, the same again and again, and again later.
+//!
+//! Repeats after the first answer are the negative control: what differs there differs without any crowd, and such answers are no
+//! reference for crowds. A first answer that differs from later ones, which agree, is a finding of its own: a cache, a warm-up, or
+//! another replica.
+
+use super::super::certificate::Arm;
+use super::super::compare::{Parts, compare};
+use super::super::pattern::{Pattern, Shape};
+use super::super::plan::groups;
+use super::super::score::{Outcome, Score};
+use super::super::wire::{Answer, Call};
+use super::{Bench, Known, OTHER_START, against, alone, is_equal, same_prompt, same_start};
+
+/// Asks every judged prompt for the first time, and `repeats` times after that. Each pass goes through all prompts, in an order
+/// of its own: a repeat right after itself would see a warmer server than any other request, and replicas that take turns would
+/// give each prompt to the same one.
+pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
+    let options = bench.options;
+    let (mut first, mut repeat) = (Score::new(Arm::First), Score::new(Arm::Repeat));
+    bench.known = (0..options.prompts)
+        .map(|number| {
+            let prompt = bench.prompts.judged(bench.session, number);
+            let call = bench.facts.call(&prompt, options.answer_tokens);
+            Known {
+                call,
+                first: None,
+                warm: Vec::new(),
+                warm_is_clean: false,
+                cold: Vec::new(),
+                cold_is_clean: false,
+                took: Default::default(),
+            }
+        })
+        .collect();
+    for pass in 0..=options.repeats {
+        for number in
+            groups(options.prompts, options.prompts, pass, options.seed ^ 2).swap_remove(0)
+        {
+            let call = bench.known[number as usize].call.clone();
+            match bench.session.one(&call) {
+                Ok(exchange) => {
+                    let known = &mut bench.known[number as usize];
+                    known.took = exchange.duration();
+                    match pass {
+                        0 => known.first = Some(exchange.answer),
+                        _ => known.warm.push(exchange.answer),
+                    }
+                }
+                Err(error) if pass == 0 => first.void(&error),
+                Err(error) => repeat.void(&error),
+            }
+        }
+    }
+    for number in 0..bench.known.len() {
+        judge_repeats(bench, &mut repeat, number);
+        judge_first(bench, &mut first, number);
+    }
+    let (mut first, repeat) = (first.conclude(), repeat.conclude());
+    let shape = first.record.pattern.as_ref().map(|pattern| pattern.shape);
+    if let Some(shape) = shape.filter(|shape| *shape != Shape::Equal) {
+        first.record.notes.push(format!("answers alone, in their order: {}", shape.words()));
+    }
+    [first, repeat]
+}
+
+/// All pairs of the answers after the first one.
+fn judge_repeats(bench: &mut Bench<'_, '_>, score: &mut Score, number: usize) {
+    let known = &bench.known[number];
+    let mut is_clean = known.warm.len() >= 2;
+    for (i, got) in known.warm.iter().enumerate().skip(1) {
+        if let Some((expected, comparison)) = against(&known.warm[..i], got) {
+            is_clean &= comparison.difference.is_none();
+            let call = &known.call;
+            alone(bench.session, score, number as u32, (call, expected), (call, got), comparison);
+        }
+    }
+    bench.known[number].warm_is_clean = is_clean;
+}
+
+fn judge_first(bench: &Bench<'_, '_>, score: &mut Score, number: usize) {
+    let known = &bench.known[number];
+    let Some(first) = &known.first else { return };
+    let all: Vec<&Answer> = [first].into_iter().chain(&known.warm).collect();
+    score.pattern(Pattern::of(all.len(), |a, b| is_equal(all[a], all[b])));
+    if !known.warm_is_clean {
+        score.void_for("later answers to the same prompt differ among themselves".into());
+        return;
+    }
+    let Some((later, _)) = against(&known.warm, first) else { return };
+    if !same_prompt(first, later) {
+        score.void_for(OTHER_START.into());
+        return;
+    }
+    let comparison = compare(first, later, Parts::All);
+    let call = &known.call;
+    alone(bench.session, score, number as u32, (call, first), (call, later), comparison);
+}
+
+/// Asks the first `prompts` prompts once more, and compares with what they were answered before. Where an answer changed, later
+/// ones are compared with the new one.
+pub(crate) fn again(bench: &mut Bench<'_, '_>, score: &mut Score, prompts: u32) {
+    for number in 0..prompts.min(bench.known.len() as u32) {
+        let call = bench.known[number as usize].call.clone();
+        match bench.ask(&call) {
+            Ok(got) => compare_again(bench, score, number, &call, got),
+            Err(error) => score.void(&error),
+        }
+    }
+}
+
+/// Compares an answer alone with earlier ones, from which it must not differ.
+pub(crate) fn compare_again(
+    bench: &mut Bench<'_, '_>,
+    score: &mut Score,
+    number: u32,
+    call: &Call,
+    got: Answer,
+) {
+    let known = &bench.known[number as usize];
+    if !known.warm_is_clean {
+        score.void_for("answers alone to the same prompt differ among themselves".into());
+        return;
+    }
+    let same = || known.warm.iter().filter(|reference| same_start(reference, &got));
+    let prompts = || known.warm.iter().filter(|reference| same_prompt(reference, &got));
+    // Where the cache served another extent than ever before, the answer must be equal all the same.
+    let found = against(same(), &got).or_else(|| against(prompts(), &got));
+    let Some((expected, comparison)) = found else {
+        score.void_for(OTHER_START.into());
+        return;
+    };
+    let differs = comparison.difference.is_some();
+    alone(bench.session, score, number, (call, expected), (call, &got), comparison);
+    if differs {
+        bench.known[number as usize].warm = vec![got];
+    }
+}
