@@ -127,7 +127,8 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
     let mut first: Option<(u64, Observable, Seen, Seen)> = None;
     let mut token_position = None;
     let mut drift = Drift::default();
-    for (i, (a, b)) in reference.tokens.iter().zip(&other.tokens).enumerate() {
+    let pairs = reference.comparable_tokens().iter().zip(other.comparable_tokens());
+    for (i, (a, b)) in pairs.enumerate() {
         let position = i as u64;
         comparison.positions += 1;
         let same = same_token(a, b);
@@ -281,7 +282,7 @@ type Whole = (Option<u64>, Observable, Seen, Seen);
 
 /// What differs although no position does.
 fn whole(a: &Answer, b: &Answer, parts: Parts) -> Option<Whole> {
-    let (n, m) = (a.tokens.len(), b.tokens.len());
+    let (n, m) = (a.comparable_tokens().len(), b.comparable_tokens().len());
     // A side without any tokens named is no shorter answer: its text is compared.
     if n != m && n > 0 && m > 0 {
         let at = n.min(m);

@@ -21,24 +21,31 @@ pub(crate) fn positive(
 ) -> Result<Control, CertifyError> {
     let before = bench.session.ledger.requests();
     let mut control = match &target.control {
-        Some(url) => batch_dependent(bench, target, url),
+        Some(url) => batch_dependent(bench, target, url)?,
         None => altered(bench, target, references)?,
     };
     control.requests = bench.session.ledger.requests() - before;
     Ok(control)
 }
 
-fn session<'a>(bench: &Bench<'_, 'a>, target: &Target, url: &str) -> Session<'a> {
+fn session<'a>(bench: &Bench<'_, 'a>, target: &Target) -> Result<Session<'a>, CertifyError> {
     let timeout = bench.options.timeout;
-    let client = Client::new(url, target.key.as_ref(), timeout);
+    let client = Client::new(target, timeout)?;
+    let gauge = bench.session.gauge.as_ref().map(|gauge| gauge.at(client.another(timeout)));
     let mut session = Session::new(bench.session.ledger, client, bench.session.dialect.clone());
-    session.gauge = bench.session.gauge.as_ref().map(|gauge| gauge.at(url, target, timeout));
-    session
+    session.gauge = gauge;
+    Ok(session)
 }
 
 /// A few repeats, which must be clean, and crowds until one shows a difference.
-fn batch_dependent(bench: &mut Bench<'_, '_>, target: &Target, url: &str) -> Control {
-    let mut session = session(bench, target, url);
+fn batch_dependent(
+    bench: &mut Bench<'_, '_>,
+    target: &Target,
+    url: &str,
+) -> Result<Control, CertifyError> {
+    // Metrics elsewhere are those of the other server.
+    let mut session =
+        session(bench, &Target { url: url.into(), metrics_url: None, ..target.clone() })?;
     let facts: &Facts = bench.facts;
     let mut inner = Bench {
         session: &mut session,
@@ -73,14 +80,14 @@ fn batch_dependent(bench: &mut Bench<'_, '_>, target: &Target, url: &str) -> Con
         (true, Some(true)) => None,
         (true, _) => outcome.record.reason.or(Some("the known fault was not seen".into())),
     };
-    Control {
+    Ok(Control {
         what: "the same server in its batch-dependent mode".into(),
         passed,
         differing: outcome.record.differing,
         of: outcome.record.of,
         requests: 0,
         note,
-    }
+    })
 }
 
 /// A crowd through a proxy that alters a digit or a letter of each answer that met another; a second one if the first did not
@@ -92,7 +99,7 @@ fn altered(
 ) -> Result<Control, CertifyError> {
     let timeout = bench.options.timeout;
     let proxy = Proxy::start(&target.url, 1.0, bench.options.seed, timeout)?;
-    let mut session = session(bench, target, &proxy.url());
+    let mut session = session(bench, &Target { url: proxy.url(), ..target.clone() })?;
     let facts: &Facts = bench.facts;
     let mut inner = Bench {
         session: &mut session,

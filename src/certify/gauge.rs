@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::options::Target;
 use super::wire::Client;
-use super::wire::client::Place;
 
 /// Names of the gauge of running requests: vLLM, SGLang, llama.cpp, TGI.
 const RUNNING: [&str; 4] = [
@@ -39,7 +37,7 @@ pub(crate) struct Gauge {
 impl Gauge {
     /// Looks for one of the known names.
     pub(crate) fn find(client: Client) -> Option<Gauge> {
-        let (text, _) = client.get(Place::Root, "metrics").ok()?;
+        let text = client.metrics().ok()?;
         let name = RUNNING.into_iter().find(|name| value(&text, name).is_some())?;
         Some(Gauge { client, name, others: 0 })
     }
@@ -50,14 +48,14 @@ impl Gauge {
     }
 
     /// The same gauge of another address.
-    pub(crate) fn at(&self, url: &str, target: &Target, timeout: Duration) -> Gauge {
-        Gauge { client: Client::new(url, target.key.as_ref(), timeout), ..self.clone() }
+    pub(crate) fn at(&self, client: Client) -> Gauge {
+        Gauge { client, ..self.clone() }
     }
 
     /// Requests running now beyond those of others; `None` if the server did not say.
     pub(crate) fn now(&self) -> Option<Sample> {
         let asked = Instant::now();
-        let (text, _) = self.client.get(Place::Root, "metrics").ok()?;
+        let text = self.client.metrics().ok()?;
         let running = value(&text, self.name)?.saturating_sub(self.others);
         Some(Sample { asked, answered: Instant::now(), running })
     }

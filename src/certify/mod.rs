@@ -32,7 +32,7 @@ mod witness;
 
 pub use certificate::{Arm, Certificate, Verdict};
 pub use error::CertifyError;
-pub use options::{Options, Progress, Secret, Silent, Target};
+pub use options::{Api, Options, Progress, Secret, Silent, Target};
 pub use plan::Plan;
 pub use power::{Measured, measure, small};
 pub use run::run;

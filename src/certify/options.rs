@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::certificate::Arm;
 use super::error::CertifyError;
+use super::wire::Address;
 
 /// Most requests at once that may be asked for.
 pub const CONCURRENCY_MAX: u32 = 512;
@@ -14,11 +15,8 @@ pub const PROMPTS_MAX: u32 = 256;
 pub const ANSWER_TOKENS_MAX: u32 = 4096;
 /// Answers in crowds that *held* takes: so many see a fault that changes one in ten with probability 0.95.
 pub const ANSWERS_MIN: u64 = 29;
-/// Bytes of a key below which it is no secret.
-const SECRET_BYTES_MIN: usize = 8;
-
 /// A server, and what is known to be broken beside it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Target {
     /// Address up to and with `/v1`.
     pub url: String,
@@ -28,6 +26,39 @@ pub struct Target {
     pub key: Option<Secret>,
     /// A server like it that is known to depend on the batch. Without one, a proxy alters answers of `url`.
     pub control: Option<String>,
+    /// Headers that go with every request; values are never printed or stored.
+    pub headers: Vec<(String, Secret)>,
+    /// Fields of every completion's body. They go before ours, and are part of what is judged.
+    pub fields: Vec<(String, serde_json::Value)>,
+    /// Which endpoint is asked.
+    pub api: Api,
+    /// Address of the metrics, if they are not at `/metrics` beside `/v1`.
+    pub metrics_url: Option<String>,
+}
+
+/// Which endpoint is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Api {
+    /// Completions if there are any, else chat.
+    #[default]
+    Auto,
+    /// Completions: a prompt as it is.
+    Completions,
+    /// Chat completions: a template is put around each prompt.
+    Chat,
+}
+
+impl std::str::FromStr for Api {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Api, String> {
+        match name {
+            "auto" => Ok(Api::Auto),
+            "completions" => Ok(Api::Completions),
+            "chat" => Ok(Api::Chat),
+            other => Err(format!("{other:?}: expected auto, completions or chat")),
+        }
+    }
 }
 
 /// A key that no text shows.
@@ -41,16 +72,15 @@ impl Secret {
         plain.then(|| Secret(text.into()))
     }
 
+    /// The value of a header: as a key, but with spaces between its words. `None` if a header could not hold it.
+    pub fn of_header(text: &str) -> Option<Secret> {
+        let plain = !text.is_empty() && text.bytes().all(|b| (0x20..0x7f).contains(&b));
+        (plain && text.trim() == text).then(|| Secret(text.into()))
+    }
+
     /// For the header alone.
     pub(super) fn expose(&self) -> &str {
         &self.0
-    }
-
-    /// The key as it stands in JSON, to take it out where a server gave it back. `None` if it is so short that it keeps no
-    /// secret, such as the `EMPTY` of a server that asks for none.
-    pub(super) fn in_json(&self) -> Option<String> {
-        let quoted = serde_json::to_string(&self.0).ok()?;
-        (self.0.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].to_owned())
     }
 }
 
@@ -62,7 +92,10 @@ impl fmt::Debug for Secret {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("url", &self.url).field("model", &self.model).finish()
+        // Secrets stand in headers, fields and queries.
+        let url = Address::parse(&self.url).map(|address| address.shown());
+        let url = url.unwrap_or_else(|_| "(not an address)".into());
+        f.debug_struct("Target").field("url", &url).field("model", &self.model).finish()
     }
 }
 

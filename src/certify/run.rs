@@ -8,7 +8,7 @@ use super::certificate::{
 };
 use super::control;
 use super::error::CertifyError;
-use super::options::{Options, Progress, Secret, Target};
+use super::options::{Options, Progress, Target};
 use super::plan::{FEW, Plan, Prompts};
 use super::probe::{self, Facts};
 use super::score::{Outcome, Score};
@@ -16,6 +16,7 @@ use super::session::{Ledger, Session};
 use super::shrink;
 use super::stats;
 use super::verdict::{self, Circumstances};
+use super::wire::hidden::Hidden;
 use super::wire::{Client, Dialect};
 use super::witness::By;
 use crate::env::Tool;
@@ -30,14 +31,13 @@ pub fn run(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Certificate, CertifyError> {
-    check_url(&target.url)?;
+    let client = Client::new(target, options.timeout)?;
     let plan = Plan::new(options, target.control.is_some())?;
     let options = &plan.options;
     let ledger = Ledger::new(options, progress, plan.requests());
     ledger.stage("probe");
-    let client = Client::new(&target.url, target.key.as_ref(), options.timeout);
     let identity = probe::identify(&client, target)?;
-    let dialect = Dialect::plain(&identity.model);
+    let dialect = Dialect::new(&identity.model, target);
     let mut session = Session::new(&ledger, client, dialect);
     let facts = probe::probe(&mut session, target, identity, options.answer_tokens)?;
     let mut prompts = Prompts::new(options.seed, &facts, options.answer_tokens);
@@ -91,21 +91,15 @@ pub fn run(
         settings: settings(options),
         tool: Tool::current(),
     };
-    without_key(certificate, target.key.as_ref())
+    without_secrets(certificate, &Hidden::of(target))
 }
 
-/// The certificate without the key, wherever the server gave it back: in texts of tokens, in names.
-fn without_key(
-    certificate: Certificate,
-    key: Option<&Secret>,
-) -> Result<Certificate, CertifyError> {
-    let Some(key) = key.and_then(Secret::in_json) else { return Ok(certificate) };
-    let json = serde_json::to_string(&certificate).expect("a certificate serialises");
-    if !json.contains(&key) {
-        return Ok(certificate);
-    }
+/// The certificate without secrets, wherever the server gave them back: in texts of tokens, in names.
+fn without_secrets(certificate: Certificate, hidden: &Hidden) -> Result<Certificate, CertifyError> {
+    let mut json = serde_json::to_value(&certificate).expect("a certificate serialises");
+    hidden.value(&mut json);
     let unusable = |_| CertifyError::Unusable("the server's answers give the key back".into());
-    serde_json::from_str(&json.replace(&key, "(key)")).map_err(unusable)
+    serde_json::from_value(json).map_err(unusable)
 }
 
 /// Every arm, in its order, and the positive control between them.
@@ -237,49 +231,5 @@ fn settings(options: &Options) -> Settings {
         max_tokens: options.tokens_max,
         timeout_s: options.timeout.as_secs_f64(),
         seconds_max: options.time_max.as_secs_f64(),
-    }
-}
-
-/// Refuses what is no address of a server.
-fn check_url(url: &str) -> Result<(), CertifyError> {
-    let bad = |why: &str| Err(CertifyError::BadInput(format!("{}: {why}", probe::shown(url))));
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return bad("expected an address that begins with http:// or https://");
-    };
-    if !matches!(scheme, "http" | "https") {
-        return bad("expected http:// or https://");
-    }
-    if rest.is_empty()
-        || rest.starts_with('/')
-        || url.contains(|c: char| c.is_whitespace() || c.is_control())
-    {
-        return bad("not an address");
-    }
-    if rest.contains(['?', '#']) {
-        return bad("expected no query");
-    }
-    let host = rest.split('/').next().unwrap_or_default();
-    if host.contains('@') {
-        return bad("credentials in an address would be stored: use OPENAI_API_KEY");
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_are_none_are_refused_and_credentials_are_not_quoted() {
-        for bad in
-            ["", "host", "ftp://h/v1", "http://", "http:///v1", "http://h/v1?x=1", "http://a b/v1"]
-        {
-            assert!(matches!(check_url(bad), Err(CertifyError::BadInput(_))), "{bad}");
-        }
-        let why = check_url("http://user:secret@h/v1").unwrap_err().to_string();
-        assert!(!why.contains("secret"), "{why}");
-        for fine in ["http://h/v1", "https://h:1/a/v1", "http://[::1]:80"] {
-            assert_eq!(check_url(fine), Ok(()));
-        }
     }
 }

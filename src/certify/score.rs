@@ -297,7 +297,7 @@ mod tests {
         let reason = score.conclude().record.reason.unwrap();
         assert!(reason.contains("never met"), "{reason}");
         let mut score = Score::new(Arm::Order);
-        score.void(&WireError::Busy { retry_after: None });
+        score.void(&WireError::Busy { code: 429, retry_after: None });
         let record = score.conclude().record;
         assert!(record.reason.unwrap().contains("429"));
         assert_eq!((record.verdict, record.voided), (Verdict::Undecided, 1));

@@ -13,7 +13,7 @@ use super::gauge::{Gauge, Sample};
 use super::options::{Options, Progress};
 use super::samples::Collected;
 use super::wire::client::Place;
-use super::wire::{Answer, Call, Client, Dialect, Exchange, Prompt, WireError};
+use super::wire::{Answer, Call, Client, Dialect, Exchange, Prompt, Terms, WireError};
 use super::witness::{self, By, Span};
 
 /// Longest wait after a refusal for load.
@@ -191,7 +191,8 @@ impl<'a> Session<'a> {
         self.check_failures()?;
         self.ledger.take(std::slice::from_ref(call))?;
         let sent = self.sent(call);
-        let result = self.next_client().complete(&sent.path, &sent.body);
+        let terms = self.dialect.terms(call);
+        let result = self.next_client().complete(&sent.path, &sent.body, &terms);
         self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
         match result {
             Ok(exchange) => {
@@ -205,6 +206,26 @@ impl<'a> Session<'a> {
                 Err(error)
             }
         }
+    }
+
+    /// Many prompts in one request.
+    pub(crate) fn many(&mut self, calls: &[Call]) -> Result<Vec<Answer>, WireError> {
+        self.check_failures()?;
+        self.ledger.take(calls)?;
+        let terms = self.dialect.terms(&calls[0]);
+        let (path, body) = (self.dialect.route.path(), self.dialect.body_of_many(calls));
+        let result = self.next_client().complete_many(path, &body, calls.len(), &terms);
+        for (i, call) in calls.iter().enumerate() {
+            self.ledger.count(call, result.as_ref().ok().map(|answers| &answers[i]));
+        }
+        match &result {
+            Ok(answers) => {
+                self.failures = 0;
+                answers.iter().for_each(|answer| self.look_at(answer));
+            }
+            Err(error) => self.failed(error),
+        }
+        result
     }
 
     /// A connection that was not used last.
@@ -290,7 +311,8 @@ impl<'a> Session<'a> {
         stagger: Duration,
     ) -> (Vec<Result<Exchange, WireError>>, Option<Vec<Sample>>) {
         self.open_lanes(calls.len());
-        let sent: Vec<Sent> = calls.iter().map(|call| self.sent(call)).collect();
+        let sent: Vec<(Sent, Terms)> =
+            calls.iter().map(|call| (self.sent(call), self.dialect.terms(call))).collect();
         let barrier = Barrier::new(calls.len());
         let stop = AtomicBool::new(false);
         let gauge = self.gauge.as_ref();
@@ -298,13 +320,13 @@ impl<'a> Session<'a> {
         std::thread::scope(|scope| {
             let watcher = gauge.map(|gauge| scope.spawn(|| gauge.watch(&stop)));
             let handles: Vec<_> = lanes
-                .map(|(i, (lane, sent))| {
+                .map(|(i, (lane, (sent, terms)))| {
                     let barrier = &barrier;
                     scope.spawn(move || {
                         lane.open();
                         barrier.wait();
                         std::thread::sleep(stagger * i as u32);
-                        let result = lane.client.complete(&sent.path, &sent.body);
+                        let result = lane.client.complete(&sent.path, &sent.body, terms);
                         lane.used = Some(Instant::now());
                         result
                     })
@@ -319,7 +341,7 @@ impl<'a> Session<'a> {
 
     /// Waits after a refusal for load, as long as the server says, within limits.
     fn back_off(&self, error: &WireError) {
-        if let WireError::Busy { retry_after } = error {
+        if let WireError::Busy { retry_after, .. } = error {
             let left = self.ledger.options.time_max.saturating_sub(self.ledger.elapsed());
             std::thread::sleep(retry_after.unwrap_or(BACK_OFF).min(BACK_OFF_MAX).min(left));
         }

@@ -164,7 +164,7 @@ impl Certify {
             let mode = self.mode.clone().unwrap_or(Mode::Invariant);
             let embedded = Embedded::start(model, &mode, &self.device)?;
             let control = Some(embedded.control());
-            let target = Target { url: embedded.url(), model: None, key: None, control };
+            let target = Target { url: embedded.url(), control, ..Target::default() };
             let exit = self.judge(&target, &options)?;
             if self.files.has_reproducer() {
                 // The server that was judged ends with this process.
@@ -174,7 +174,7 @@ impl Certify {
             }
             return Ok(exit);
         };
-        self.judge(&Target { url, model, key: key()?, control: None }, &options)
+        self.judge(&Target { url, model, key: key()?, ..Target::default() }, &options)
     }
 
     fn judge(&self, target: &Target, options: &Options) -> Result<Exit, CliError> {

@@ -1,31 +1,55 @@
 //! Endpoint, fields and formats: what a request may hold, and what an answer does.
 
+mod endings;
+mod fields;
+mod streams;
+
 use serde::Deserialize;
 use serde_json::json;
 
 use super::super::error::CertifyError;
+use super::super::options::Api;
 use super::super::session::Session;
 use super::super::wire::client::Place;
-use super::super::wire::{Answer, Call, Client, Key, Prompt, Route, Sampling, WireError};
+use super::super::wire::{
+    Answer, Call, Client, Dialect, Key, Prompt, Records, Route, Sampling, WireError,
+};
 use super::{Facts, Tokenize, ask};
 
 const TEXT: &str = "The quick brown fox jumps over the lazy dog, and then ";
+/// Another one, of another length.
+const OTHER_TEXT: &str = "A list of five rivers: ";
 const TOKENS: u32 = 6;
+/// Enough for a stream to have chunks of several tokens.
+const LONG_TOKENS: u32 = 24;
+const LOGPROBS: &str = "log-probabilities";
+
+fn greedy(text: &str, answer_tokens: u32) -> Call {
+    Call::greedy(Prompt::Text(text.into()), answer_tokens)
+}
 
 /// Everything about formats.
-pub(super) fn find_out(session: &mut Session<'_>, facts: &mut Facts) -> Result<(), CertifyError> {
-    let text = Call::greedy(Prompt::Text(TEXT.into()), TOKENS);
-    find_route(session, facts, &text)?;
+pub(super) fn find_out(
+    session: &mut Session<'_>,
+    facts: &mut Facts,
+    api: Api,
+) -> Result<(), CertifyError> {
+    let text = greedy(TEXT, TOKENS);
+    find_route(session, facts, &text, api)?;
     find_logprobs(session, facts, &text);
     find_fields(session, facts, &text);
-    let Ok(plain) = ask(session, &text) else {
+    let long = greedy(TEXT, LONG_TOKENS);
+    let Ok(plain) = ask(session, &long) else {
         return Err(CertifyError::Unusable(
             "the same request was answered once, and then no more".into(),
         ));
     };
     name_tokens(facts, &plain.answer);
+    streams::look_at_values(session, facts, &plain.answer);
     find_ids(session, facts, &plain.answer);
-    find_stream(session, facts, &text, &plain.answer);
+    streams::find(session, facts, &long, &plain.answer);
+    find_seed(session, facts);
+    find_many(session, facts);
     find_echo(session, facts);
     find_raw(session, facts, &plain.answer);
     Ok(())
@@ -36,42 +60,65 @@ fn find_route(
     session: &mut Session<'_>,
     facts: &mut Facts,
     call: &Call,
+    api: Api,
 ) -> Result<(), CertifyError> {
-    let first = match ask(session, call) {
-        Ok(_) => {
-            facts.ability("completions", true, "answered");
-            return Ok(());
-        }
-        Err(error) => error,
+    let routes: &[Route] = match api {
+        Api::Auto => &[Route::Completions, Route::Chat],
+        Api::Completions => &[Route::Completions],
+        Api::Chat => &[Route::Chat],
     };
-    facts.ability("completions", false, first.to_string());
-    if first.is_refusal() {
-        session.dialect.route = Route::Chat;
-        match ask(session, call) {
+    let mut refused = Vec::new();
+    let before = session.dialect.clone();
+    for route in routes {
+        // What one endpoint refuses, the other may take.
+        session.dialect = Dialect { route: *route, ..before.clone() };
+        let name = match route {
+            Route::Completions => "completions",
+            Route::Chat => "chat completions",
+        };
+        let noted = (facts.server.abilities.len(), facts.notes.len());
+        let mut asked = fields::settle(session, facts, call, &fields::is_optional);
+        if matches!(asked, Err(WireError::Ended(_))) && endings::find(session, facts, call) {
+            asked = fields::settle(session, facts, call, &fields::is_optional);
+        }
+        match asked {
             Ok(_) => {
-                facts.ability("chat completions", true, "answered");
-                facts
-                    .notes
-                    .push("chat only: a template that is not seen is part of each prompt".into());
+                facts.ability(name, true, "answered");
+                if *route == Route::Chat {
+                    let note = "chat only: a template that is not seen is part of each prompt";
+                    facts.notes.push(note.into());
+                }
                 return Ok(());
             }
-            Err(error) => facts.ability("chat completions", false, error.to_string()),
+            Err(error) => {
+                facts.server.abilities.truncate(noted.0);
+                facts.notes.truncate(noted.1);
+                facts.ability(name, false, error.to_string());
+                refused.push(format!("{name}: {error}"));
+                if !error.is_refusal() {
+                    break;
+                }
+            }
         }
     }
-    Err(CertifyError::Unusable(format!("{}: no completion: {first}", facts.server.url)))
+    let (url, refused) = (&facts.server.url, refused.join("; "));
+    Err(CertifyError::Unusable(format!("{url}: no completion: {refused}")))
 }
 
 /// Five alternatives, which all servers give, or as many as it takes to have any.
 fn find_logprobs(session: &mut Session<'_>, facts: &mut Facts, call: &Call) {
     let mut evidence = String::new();
-    for alternatives in [5, 1] {
+    for alternatives in [5, 1, 0] {
         session.dialect.logprobs = Some(alternatives);
-        match ask(session, call) {
+        // What is asked for is not left out; how many alternatives may be the server's choice.
+        let may_go =
+            |name: &str| name != "logprobs" && name != "max_tokens" && fields::is_optional(name);
+        match fields::settle(session, facts, call, &may_go) {
             Ok(exchange) if exchange.answer.tokens.iter().any(|token| token.logprob.is_some()) => {
                 let most = exchange.answer.tokens.iter().map(|token| token.top.len()).max();
                 let most = most.unwrap_or(0);
                 let evidence = format!("asked for {alternatives} alternatives, got up to {most}");
-                facts.ability("log-probabilities", true, evidence);
+                facts.ability(LOGPROBS, true, evidence);
                 return;
             }
             Ok(_) => evidence = "answered without any".into(),
@@ -79,23 +126,43 @@ fn find_logprobs(session: &mut Session<'_>, facts: &mut Facts, call: &Call) {
         }
     }
     session.dialect.logprobs = None;
-    facts.ability("log-probabilities", false, evidence);
+    facts.ability(LOGPROBS, false, evidence);
 }
 
 /// A field of the dialect, for switching it on and off.
-type Field = fn(&mut super::super::wire::Dialect) -> &mut bool;
+type Field = fn(&mut Dialect) -> &mut bool;
+/// What an ability is called, the field that stands for it, and the names by which it is asked for.
+type Group = (&'static str, Field, &'static [&'static str]);
 
 /// Fields beyond OpenAI's: taken only if they are not refused, and known only if they show in the answer.
 fn find_fields(session: &mut Session<'_>, facts: &mut Facts, call: &Call) {
-    let fields: [(&str, Field); 3] = [
-        ("token ids in answers", |dialect| &mut dialect.return_ids),
-        ("fixed length of answers", |dialect| &mut dialect.fixed_length),
-        ("top_k, min_p and repetition penalty", |dialect| &mut dialect.extra_sampling),
+    let groups: [Group; 3] = [
+        (
+            "token ids in answers",
+            |dialect| &mut dialect.return_ids,
+            &["return_token_ids", "return_tokens_as_token_ids"],
+        ),
+        ("fixed length of answers", |dialect| &mut dialect.fixed_length, &["ignore_eos"]),
+        (
+            "top_k, min_p and repetition penalty",
+            |dialect| &mut dialect.extra_sampling,
+            &["top_k", "min_p", "repetition_penalty", "repeat_penalty"],
+        ),
     ];
-    for (i, (name, field)) in fields.into_iter().enumerate() {
+    for (i, (name, field, names)) in groups.into_iter().enumerate() {
+        let (before, noted) = (session.dialect.clone(), facts.server.abilities.len());
         *field(&mut session.dialect) = true;
-        let (keep, known, evidence) = match ask(session, call) {
+        let asked = fields::settle(session, facts, call, &|name| names.contains(&name));
+        // With every name refused there is nothing left of it.
+        let is_left = names.iter().any(|name| !session.dialect.left_out.contains(*name));
+        let (keep, known, evidence) = match asked {
             Err(error) => (false, Some(false), error.to_string()),
+            Ok(_) if !is_left => {
+                let last = facts.server.abilities.last();
+                let why = last.map(|a| a.evidence.trim_start_matches("left out, ").to_owned());
+                facts.server.abilities.truncate(noted);
+                (false, Some(false), why.unwrap_or_default())
+            }
             Ok(exchange) => {
                 let answer = &exchange.answer;
                 let whole = answer.completion_tokens == Some(call.answer_tokens.into());
@@ -108,7 +175,9 @@ fn find_fields(session: &mut Session<'_>, facts: &mut Facts, call: &Call) {
                 }
             }
         };
-        *field(&mut session.dialect) = keep;
+        if !keep {
+            session.dialect = before;
+        }
         facts.ability(name, known, evidence);
     }
 }
@@ -182,22 +251,30 @@ pub(crate) fn tokenize(
     serde_json::from_str::<Ids>(&text).ok().map(|ids| ids.tokens)
 }
 
-fn find_stream(session: &mut Session<'_>, facts: &mut Facts, call: &Call, plain: &Answer) {
-    match ask(session, &Call { stream: true, ..call.clone() }) {
-        Ok(exchange) if !exchange.arrivals.is_empty() => {
-            let answer = &exchange.answer;
-            let scored =
-                |answer: &Answer| answer.tokens.iter().filter(|t| t.logprob.is_some()).count();
-            let (n, m) = (scored(plain), scored(answer));
-            facts.streams = true;
-            facts.stream_is_whole = plain.tokens.is_empty() || (m > 0 && n > 0);
-            let chunks = exchange.arrivals.len();
-            let evidence =
-                format!("{chunks} chunks, {m} log-probabilities against {n} in a plain answer");
-            facts.ability("streams", true, evidence);
+/// Whether seeds are taken. Whether they are heeded is an arm's question.
+fn find_seed(session: &mut Session<'_>, facts: &mut Facts) {
+    let call = Call { sampling: Sampling::Seeded(17), ..greedy(TEXT, 2) };
+    if let Err(error) = fields::settle(session, facts, &call, &|name| name == "seed") {
+        facts.ability("seeded draws", false, error.to_string());
+    }
+}
+
+/// Two prompts in one request.
+fn find_many(session: &mut Session<'_>, facts: &mut Facts) {
+    let name = "many prompts in a request";
+    if session.dialect.route == Route::Chat {
+        facts.ability(name, false, "a chat has one prompt");
+        return;
+    }
+    match session.many(&[greedy(TEXT, TOKENS), greedy(OTHER_TEXT, TOKENS)]) {
+        Ok(answers) if answers.iter().any(|answer| answer.records == Records::Partial) => {
+            facts.ability(name, false, "answered with records that do not spell the texts");
         }
-        Ok(_) => facts.ability("streams", false, "answered at once"),
-        Err(error) => facts.ability("streams", false, error.to_string()),
+        Ok(answers) => {
+            facts.many_prompts = true;
+            facts.ability(name, true, format!("{} answers to as many", answers.len()));
+        }
+        Err(error) => facts.ability(name, false, error.to_string()),
     }
 }
 

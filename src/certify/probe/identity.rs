@@ -56,8 +56,8 @@ struct Version {
 
 /// Asks for models, and for what some servers say of themselves.
 pub(crate) fn identify(client: &Client, target: &Target) -> Result<Identity, CertifyError> {
-    let unusable =
-        |why: &WireError| CertifyError::Unusable(format!("{}: {why}", shown(&target.url)));
+    let url = client.address().shown();
+    let unusable = |why: &WireError| CertifyError::Unusable(format!("{url}: {why}"));
     let mut identity = Identity::default();
     // Why there is no list.
     let mut unlisted = None;
@@ -90,7 +90,6 @@ pub(crate) fn identify(client: &Client, target: &Target) -> Result<Identity, Cer
         (Some(name), _) => identity.model.clone_from(name),
         (None, Some(model)) => identity.model.clone_from(&model.id),
         (None, None) => {
-            let url = shown(&target.url);
             let why = unlisted.unwrap_or_else(|| "an empty list".into());
             return Err(CertifyError::Unusable(format!(
                 "{url}: lists no models ({why}): is this the address up to and with /v1? Else name a model with --model"
@@ -100,7 +99,7 @@ pub(crate) fn identify(client: &Client, target: &Target) -> Result<Identity, Cer
     let length = identity.model.len();
     if length > MODEL_BYTES_MAX {
         let why = format!("a model name of {length} bytes, at most {MODEL_BYTES_MAX} are read");
-        return Err(CertifyError::Unusable(format!("{}: {why}", shown(&target.url))));
+        return Err(CertifyError::Unusable(format!("{url}: {why}")));
     }
     if let Some(model) = found {
         let of = |what: &str, name: Option<String>| {
@@ -130,18 +129,6 @@ fn more(client: &Client, identity: &mut Identity) {
         identity.names.extend(props.total_slots.map(|slots| format!("{slots} slots")));
         let context = props.default_generation_settings.and_then(|settings| settings.n_ctx);
         identity.context_max = context.or(identity.context_max);
-    }
-}
-
-/// An address without credentials.
-pub(crate) fn shown(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let host = host.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{host}/{path}")
-        }
-        None => url.into(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::session::Session;
 use super::wire::{Call, Exchange, Prompt, WireError};
 
 pub(crate) use format::tokenize;
-pub(crate) use identity::{Identity, identify, shown};
+pub(crate) use identity::{Identity, identify};
 
 /// Tries of a probe that is refused for load. Probes are not scored, so another try hides nothing.
 const TRIES: u32 = 3;
@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     pub(crate) counts_cached: bool,
     /// Answers are handed out a second time by something in front of the model: why that is believed.
     pub(crate) replayed: Option<String>,
+    /// Answers many prompts in one request.
+    pub(crate) many_prompts: bool,
     /// Requests in crowds are streamed, because there is no other witness.
     pub(crate) stream_crowds: bool,
     /// Requests of others while nothing of ours was in flight; absent without a gauge.
@@ -79,12 +81,12 @@ pub(crate) fn probe(
     answer_tokens: u32,
 ) -> Result<Facts, CertifyError> {
     let mut facts = Facts::default();
-    facts.server.url = shown(&target.url);
+    facts.server.url = session.client.address().shown();
     facts.server.model = identity.model;
     facts.server.identity = identity.names;
     facts.server.context_max = identity.context_max;
     facts.notes = identity.notes;
-    format::find_out(session, &mut facts)?;
+    format::find_out(session, &mut facts, target.api)?;
     cache::find_out(session, &mut facts);
     find_gauge(session, &mut facts, answer_tokens);
     Ok(facts)

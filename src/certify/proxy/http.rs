@@ -12,7 +12,8 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
-    pub(super) authorization: Option<String>,
+    /// Names in lower case; those of the connection are not among them.
+    pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
@@ -26,7 +27,7 @@ pub(super) fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     }
     let mut words = line.split_whitespace().map(str::to_owned);
     let (method, path) = words.next().zip(words.next()).ok_or_else(malformed)?;
-    let (mut length, mut authorization) = (0, None);
+    let (mut length, mut headers) = (0, Vec::new());
     loop {
         let mut line = String::new();
         if head.read_line(&mut line)? == 0 {
@@ -39,8 +40,8 @@ pub(super) fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
         let (name, value) = line.split_once(':').ok_or_else(malformed)?;
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.trim().parse().map_err(|_| malformed())?,
-            "authorization" => authorization = Some(value.trim().to_owned()),
-            _ => {}
+            "host" | "connection" | "accept" | "accept-encoding" | "user-agent" => {}
+            name => headers.push((name.to_owned(), value.trim().to_owned())),
         }
     }
     if length > BODY_BYTES_MAX {
@@ -48,7 +49,7 @@ pub(super) fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    Ok(Some(Request { method, path, authorization, body }))
+    Ok(Some(Request { method, path, headers, body }))
 }
 
 /// Begins an answer whose body comes in chunks.

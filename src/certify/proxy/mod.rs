@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use super::error::CertifyError;
 use super::plan::Random;
+use super::wire::Address;
+use super::wire::agent::Agent;
 
 /// Longest pause of a client's connection.
 const IDLE_MAX: Duration = Duration::from_secs(120);
@@ -22,12 +24,14 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     address: SocketAddr,
-    path: String,
+    /// Path and query.
+    tail: String,
 }
 
 struct Shared {
     /// Scheme and host of the server.
     upstream: String,
+    agent: Agent,
     timeout: Duration,
     /// Share of the requests of crowds whose answers are changed.
     rate: f64,
@@ -50,10 +54,10 @@ impl Proxy {
         let unusable = |e: io::Error| CertifyError::Unusable(format!("the control's proxy: {e}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(unusable)?;
         let address = listener.local_addr().map_err(unusable)?;
-        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let server = Address::parse(url)?;
         let shared = Arc::new(Shared {
-            upstream: format!("{scheme}://{host}"),
+            upstream: server.origin(),
+            agent: Agent::new(&server, timeout)?,
             timeout,
             rate,
             seed,
@@ -64,12 +68,12 @@ impl Proxy {
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || accepting.accept(&listener));
-        Ok(Proxy { shared, address, path: path.trim_end_matches('/').into() })
+        Ok(Proxy { shared, address, tail: server.tail() })
     }
 
     /// Its address, in place of the server's.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/{}", self.address, self.path).trim_end_matches('/').to_owned()
+        format!("http://{}{}", self.address, self.tail)
     }
 
     /// Answers that were changed.
@@ -102,10 +106,11 @@ impl Shared {
         stream.set_read_timeout(Some(IDLE_MAX))?;
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream.try_clone()?);
-        let agent = super::wire::client::agent(&self.upstream, self.timeout);
+        let agent = self.agent.another(self.timeout);
         while !self.stop.load(Ordering::Relaxed) {
             let Some(request) = http::read(&mut reader)? else { return Ok(()) };
-            let is_completion = request.method == "POST" && request.path.ends_with("completions");
+            let path = request.path.split('?').next().unwrap_or_default();
+            let is_completion = request.method == "POST" && path.ends_with("completions");
             let met = is_completion.then(|| self.enter());
             let done = self.pass_on(&agent, &request, &mut stream, met.as_deref());
             if let Some(met) = &met {
@@ -139,21 +144,20 @@ impl Shared {
 
     fn pass_on(
         &self,
-        agent: &ureq::Agent,
+        agent: &Agent,
         request: &http::Request,
         stream: &mut TcpStream,
         met: Option<&AtomicBool>,
     ) -> io::Result<()> {
         let url = format!("{}{}", self.upstream, request.path);
-        let authorization = request.authorization.as_deref().map(|value| ("authorization", value));
-        let sent = if request.method == "POST" {
-            let post = agent.post(&url).header("content-type", "application/json");
-            let post = authorization.into_iter().fold(post, |post, (k, v)| post.header(k, v));
-            post.send(request.body.as_slice())
-        } else {
-            let get = agent.get(&url);
-            authorization.into_iter().fold(get, |get, (k, v)| get.header(k, v)).call()
-        };
+        let headers = &request.headers;
+        let sent = agent.send(|agent| match request.method.as_str() {
+            "POST" => {
+                let post = headers.iter().fold(agent.post(&url), |post, (k, v)| post.header(k, v));
+                post.send(request.body.as_slice())
+            }
+            _ => headers.iter().fold(agent.get(&url), |get, (k, v)| get.header(k, v)).call(),
+        });
         let response = match sent {
             Ok(response) => response,
             Err(error) => {
@@ -193,6 +197,11 @@ impl Shared {
                 self.altered.fetch_add(u64::from(altered), Ordering::Relaxed);
             }
             http::chunk(stream, &piece)?;
+            // Some servers keep the connection open after it: the request would seem to be still in flight.
+            if is_stream && piece.trim_ascii() == b"data: [DONE]" {
+                http::chunk(stream, b"\n")?;
+                break;
+            }
         }
         http::end(stream)
     }
@@ -229,8 +238,7 @@ mod tests {
     }
 
     fn ask(url: &str) -> String {
-        let agent = super::super::wire::client::agent(url, Duration::from_secs(5));
-        let sent = agent.post(format!("{url}/completions")).send("{}");
+        let sent = ureq::post(format!("{url}/completions")).send("{}");
         sent.unwrap().into_body().read_to_string().unwrap()
     }
 

@@ -1,6 +1,11 @@
 //! Requests: what is asked, and how a given server wants to be asked.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
+
+use super::super::options::Target;
+use super::ending::Endings;
 
 /// Text or token ids.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,9 +104,39 @@ pub(crate) struct Dialect {
     /// Fields that ask for token ids in the answer.
     pub(crate) return_ids: bool,
     pub(crate) cold: Option<Cold>,
+    /// The longest answer is asked for by `max_completion_tokens`, not by `max_tokens`.
+    pub(crate) max_completion_tokens: bool,
+    /// Fields that the server refuses, and that are never sent.
+    pub(crate) left_out: BTreeSet<String>,
+    /// What is taken as the end of a whole answer.
+    pub(crate) endings: Endings,
+    /// Further fields that were asked for. They go before ours.
+    pub(crate) fields: Vec<(String, Value)>,
 }
 
+/// What makes an answer to a call a whole one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) endings: Endings,
+    /// Most tokens, as they were asked for.
+    pub(crate) answer_tokens: u32,
+    /// The best token is picked at each place.
+    pub(crate) greedy: bool,
+    /// The prompt is part of the answer.
+    pub(crate) echo: bool,
+}
+
+/// Fields without which there is no request.
+pub(crate) const ESSENTIAL: [&str; 5] = ["model", "prompt", "messages", "max_tokens", "stream"];
+const MAX_TOKENS: &str = "max_tokens";
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
+
 impl Dialect {
+    /// Nothing beyond OpenAI's fields and those that were asked for.
+    pub(crate) fn new(model: &str, target: &Target) -> Dialect {
+        Dialect { fields: target.fields.clone(), ..Dialect::plain(model) }
+    }
+
     /// Nothing beyond OpenAI's fields.
     pub(crate) fn plain(model: &str) -> Dialect {
         Dialect {
@@ -112,7 +147,38 @@ impl Dialect {
             fixed_length: false,
             return_ids: false,
             cold: None,
+            max_completion_tokens: false,
+            left_out: BTreeSet::new(),
+            endings: Endings::default(),
+            fields: Vec::new(),
         }
+    }
+
+    /// What makes an answer to the call a whole one.
+    pub(crate) fn terms(&self, call: &Call) -> Terms {
+        let body = self.body(call);
+        let most = [MAX_TOKENS, MAX_COMPLETION_TOKENS].into_iter();
+        let most = most.filter_map(|name| body.get(name)?.as_u64()).next();
+        let is_cold = body.get("temperature").and_then(Value::as_f64) == Some(0.0);
+        Terms {
+            endings: self.endings.clone(),
+            answer_tokens: most.map_or(call.answer_tokens, |n| n.try_into().unwrap_or(u32::MAX)),
+            greedy: call.sampling == Sampling::Greedy && is_cold && !call.echo,
+            echo: call.echo,
+        }
+    }
+
+    /// The body of one request for all of these, which are alike but for their prompts: all texts or all ids.
+    pub(crate) fn body_of_many(&self, calls: &[Call]) -> Value {
+        assert!(self.route == Route::Completions, "a chat has one prompt");
+        let first = calls.first().expect("at least one call");
+        let mut body = self.body(&Call { stream: false, ..first.clone() });
+        let prompts = calls.iter().map(|call| match &call.prompt {
+            Prompt::Text(text) => json!(text),
+            Prompt::Ids(ids) => json!(ids),
+        });
+        body["prompt"] = prompts.collect();
+        body
     }
 
     /// The body. Every parameter that changes an answer is sent, so that no default of the server's does.
@@ -182,6 +248,13 @@ impl Dialect {
             (Some(Cold::Refuse), Some(_)) => set("cache_prompt", json!(false)),
             _ => {}
         }
+        body.retain(|name, _| !self.left_out.contains(name) || ESSENTIAL.contains(&name.as_str()));
+        if self.max_completion_tokens
+            && let Some(most) = body.remove(MAX_TOKENS)
+        {
+            body.insert(MAX_COMPLETION_TOKENS.into(), most);
+        }
+        body.extend(self.fields.iter().cloned());
         Value::Object(body)
     }
 }
@@ -232,5 +305,44 @@ mod tests {
         assert_eq!(body["top_logprobs"], 5);
         assert_eq!(body["messages"][0]["content"], "a");
         assert!(body.get("prompt").is_none());
+    }
+
+    #[test]
+    fn refused_fields_are_left_out_and_those_asked_for_go_before_ours() {
+        let call = Call { stream: true, ..Call::greedy(Prompt::Text("a".into()), 8) };
+        let left_out = ["top_p", "stream_options", "max_tokens", "model"].map(String::from).into();
+        let fields = vec![("temperature".to_owned(), json!(0.5)), ("x".to_owned(), json!([1]))];
+        let dialect = Dialect { left_out, max_completion_tokens: true, fields, ..full() };
+        let body = dialect.body(&call);
+        for gone in ["top_p", "stream_options", "max_tokens"] {
+            assert!(body.get(gone).is_none(), "{gone}");
+        }
+        assert_eq!((&body["max_completion_tokens"], &body["model"]), (&json!(8), &json!("m")));
+        assert_eq!((&body["temperature"], &body["x"]), (&json!(0.5), &json!([1])));
+    }
+
+    #[test]
+    fn the_terms_of_an_answer_are_those_of_the_body() {
+        let call = Call::greedy(Prompt::Text("a".into()), 8);
+        let terms = full().terms(&call);
+        assert_eq!((terms.answer_tokens, terms.greedy, terms.echo), (8, true, false));
+        let fields = vec![("temperature".into(), json!(1)), ("max_tokens".into(), json!(3))];
+        let terms = Dialect { fields, ..full() }.terms(&call);
+        assert_eq!((terms.answer_tokens, terms.greedy), (3, false));
+        let echo = Call { echo: true, ..call.clone() };
+        assert!(!full().terms(&echo).greedy);
+        let drawn = Call { sampling: Sampling::Seeded(1), ..call };
+        assert!(!full().terms(&drawn).greedy);
+    }
+
+    #[test]
+    fn many_prompts_are_one_list() {
+        let call = |prompt| Call::greedy(prompt, 8);
+        let texts = ["a", "b"].map(|text| call(Prompt::Text(text.into())));
+        let body = full().body_of_many(&texts);
+        assert_eq!(body["prompt"], json!(["a", "b"]));
+        let ids = [vec![1, 2], vec![3]].map(|ids| call(Prompt::Ids(ids)));
+        assert_eq!(full().body_of_many(&ids)["prompt"], json!([[1, 2], [3]]));
+        assert_eq!(body["max_tokens"], 8);
     }
 }
