@@ -36,7 +36,7 @@ pub(crate) fn small(arms: &[Arm]) -> Options {
 }
 
 pub(crate) fn target(server: &Server) -> Target {
-    Target { url: format!("{}/v1", server.url()), model: None, key: None, control: None }
+    Target { url: format!("{}/v1", server.url()), ..Target::default() }
 }
 
 /// Certifies a server, and keeps it running so that it can be asked what it saw.

@@ -28,7 +28,7 @@ fn certificate() -> &'static Certificate {
             prompts: 4,
             ..certify::Options::default()
         };
-        let target = Target { url, model: None, key: None, control: None };
+        let target = Target { url, ..Target::default() };
         let certificate = certify::run(&target, &options, &Silent).expect("a certificate");
         assert_eq!(certificate.verdict, Verdict::Broken, "{}", text::report(&certificate));
         faulty.shutdown().expect("it was told to");

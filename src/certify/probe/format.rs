@@ -268,10 +268,8 @@ fn find_many(session: &mut Session<'_>, facts: &mut Facts) {
         facts.ability(name, false, "a chat has one prompt");
         return;
     }
-    match session
-        .many(&[greedy(TEXT, TOKENS), greedy(OTHER_TEXT, TOKENS)], None)
-        .map(|many| many.answers)
-    {
+    let calls = [greedy(TEXT, TOKENS), greedy(OTHER_TEXT, TOKENS)];
+    match session.many(&calls, None).map(|many| many.answers) {
         Ok(answers) if answers.iter().any(|answer| answer.records == Records::Partial) => {
             facts.ability(name, false, "answered with records that do not spell the texts");
         }
