@@ -120,7 +120,7 @@ pub fn run(
         tokens: ledger.tokens(),
         seconds: ledger.elapsed().as_secs_f64(),
         answers,
-        settings: settings(options, nonce),
+        settings: settings(target, options, nonce),
         tool: Tool::current(),
     };
     without_secrets(certificate, &Hidden::of(target))
@@ -352,7 +352,7 @@ fn scope(
     parts.join("; ")
 }
 
-fn settings(options: &Options, nonce: u64) -> Settings {
+fn settings(target: &Target, options: &Options, nonce: u64) -> Settings {
     Settings {
         seed: options.seed,
         concurrency: options.concurrency.clone(),
@@ -362,6 +362,7 @@ fn settings(options: &Options, nonce: u64) -> Settings {
             false => Vec::new(),
         },
         nonce,
+        headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
         arms: options.arms.clone(),
         alternatives: options.alternatives,
         answers_min: options.answers_min,

@@ -1,52 +1,140 @@
 //! A certificate as text for people: the verdict first, then why, then what was compared and what was not.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::certificate::{Ability, ArmRecord, Certificate, Control, Divergence, Verdict};
+use super::certificate::{
+    Ability, Arm, ArmRecord, Certificate, Clusters, Control, Divergence, LevelClaim, Smallest,
+    Verdict,
+};
 use super::compare::Seen;
+use super::nature::Nature;
 use super::power::Measured;
+
+/// Columns of a report's lines. Tables and words without a space may be wider.
+const COLUMNS: usize = 118;
+/// Prompts of which samples are shown one by one.
+const SAMPLES_MAX: usize = 8;
 
 /// The report of a run.
 pub fn report(certificate: &Certificate) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}", summary(certificate));
-    for reason in &certificate.reasons {
-        let _ = writeln!(out, "  {}", clean(reason));
-    }
-    if let Some(smallest) = &certificate.smallest {
-        let _ = writeln!(out, "  {}", clean(&smallest.words()));
+    let line = |out: &mut String, text: &str| {
+        let _ = writeln!(out, "{}", wrapped(&clean(text), "", "  "));
+    };
+    line(&mut out, &summary(certificate));
+    let smallest = certificate.smallest.as_ref().map(Smallest::words);
+    for reason in certificate.reasons.iter().chain(&smallest) {
+        let _ = writeln!(out, "{}", wrapped(&clean(reason), "  ", "    "));
     }
     for divergence in &certificate.divergences {
         let _ = write!(out, "\n{}", first_difference(divergence));
     }
     let _ = write!(out, "\n{}", levels(certificate));
-    let _ = write!(out, "\n{}", arms(certificate));
-    let _ = write!(out, "\n{}", findings(certificate));
+    let _ = writeln!(out, "\n{}", arms(certificate));
+    for text in findings(certificate) {
+        line(&mut out, &text);
+    }
     for beside in &certificate.beside {
-        let _ = writeln!(out, "beside the verdict: {}", clean(beside));
+        line(&mut out, &format!("beside the verdict: {beside}"));
+    }
+    if let Some(clusters) = &certificate.clusters {
+        line(&mut out, &format!("kinds of answers: {}", kinds(clusters)));
     }
     let controls = &certificate.controls;
-    let _ = writeln!(out, "positive control: {}", control(&controls.positive));
-    let _ = writeln!(out, "negative control: {}", control(&controls.negative));
+    line(&mut out, &format!("positive control: {}", control(&controls.positive)));
+    line(&mut out, &format!("negative control: {}", control(&controls.negative)));
+    line(&mut out, &in_flight(certificate));
+    line(&mut out, &format!("resolution: {}", resolution(certificate)));
+    for text in samples(certificate) {
+        line(&mut out, &text);
+    }
+    let _ = write!(out, "{}", wrapped(&format!("scope: {}", clean(&certificate.scope)), "", "  "));
+    out
+}
+
+/// The text in lines of at most [`COLUMNS`], broken at spaces.
+fn wrapped(text: &str, first: &str, others: &str) -> String {
+    let mut out = String::from(first);
+    let mut column = first.chars().count();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if !is_empty && column + 1 + width > COLUMNS {
+            out.push('\n');
+            out.push_str(others);
+            column = others.chars().count();
+        } else if !is_empty {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+        is_empty = false;
+    }
+    out
+}
+
+fn in_flight(certificate: &Certificate) -> String {
     let witness = &certificate.witness;
-    let _ = write!(
-        out,
+    let mut text = format!(
         "in flight: up to {}, by {}; {} crowds met, {} did not",
         witness.max_in_flight, witness.by, witness.witnessed, witness.unwitnessed
     );
-    match witness.contradicted {
-        0 => out.push('\n'),
-        n => {
-            let _ =
-                writeln!(out, "; in {n} the gauge and the times of tokens contradict each other");
+    if witness.contradicted > 0 {
+        let n = witness.contradicted;
+        let _ = write!(text, "; in {n} the gauge and the times of tokens contradict each other");
+    }
+    text
+}
+
+/// Counts of answers. Of many prompts some are shown.
+fn samples(certificate: &Certificate) -> Vec<String> {
+    let mut lines = certificate.samples.lines();
+    let prompts = certificate.samples.prompts.len();
+    if prompts > SAMPLES_MAX && lines.len() > prompts {
+        let more = format!("and {} prompts more", prompts - SAMPLES_MAX);
+        lines.splice(1 + SAMPLES_MAX..=prompts, [more]);
+    }
+    lines
+}
+
+/// How answers fall into kinds that do not follow load.
+pub(crate) fn kinds(clusters: &Clusters) -> String {
+    let counts: Vec<String> = clusters.answers.iter().map(u64::to_string).collect();
+    let of = format!(
+        "up to {} to a prompt, of {} prompts more than one; {} answers of each, the most frequent first",
+        clusters.kinds,
+        clusters.prompts,
+        counts.join(", ")
+    );
+    let again = match clusters.stable {
+        true => "each comes again the same to the last digit",
+        false => "not each came again",
+    };
+    let alone = if clusters.alone { "one at a time too" } else { "in crowds alone" };
+    match &clusters.told_apart_by {
+        Some(mark) => format!("{of}; {again}; {alone}; told apart by {mark}"),
+        None => format!("{of}; {again}; {alone}; told apart by nothing that was received"),
+    }
+}
+
+/// What the two sides of a difference are called, the reference first.
+pub(crate) fn sides(arm: Arm) -> (&'static str, &'static str) {
+    match arm {
+        Arm::First => ("first", "later"),
+        Arm::Repeat => ("earlier", "again"),
+        Arm::Prefix => ("not cached", "cached"),
+        Arm::Stream => ("plain", "streamed"),
+        Arm::Score => ("generated", "scored"),
+        Arm::ConcurrentCold | Arm::ConcurrentWarm | Arm::ConcurrentMixed | Arm::Seed => {
+            ("alone", "in a crowd")
         }
+        Arm::Order => ("in one order", "in the reverse"),
+        Arm::ManyPrompts => ("alone", "one of many"),
+        Arm::After => ("before crowds", "after them"),
+        Arm::Time => ("earlier", "later"),
     }
-    let _ = writeln!(out, "resolution: {}", resolution(certificate));
-    for line in certificate.samples.lines() {
-        let _ = writeln!(out, "{line}");
-    }
-    let _ = write!(out, "scope: {}", clean(&certificate.scope));
-    out
 }
 
 /// One line that can be pasted: what is claimed, and how finely it was looked at.
@@ -70,20 +158,20 @@ pub fn summary(certificate: &Certificate) -> String {
     )
 }
 
-/// What held is said of: the levels that are claimed, and what they would have shown.
+/// What held is said of: the levels that are claimed, each with its own count.
 fn held(certificate: &Certificate) -> String {
     let claimed: Vec<_> =
         certificate.levels.iter().filter(|level| level.verdict == Verdict::Held).collect();
-    let answers: u64 = claimed.iter().map(|level| level.answers).sum();
     if claimed.is_empty() {
         return "no answer differs, one at a time: crowds were not asked for".into();
     }
-    let sizes: Vec<String> = claimed.iter().map(|level| level.sent.to_string()).collect();
+    let counts: Vec<String> =
+        claimed.iter().map(|level| format!("0 of {} at {}", level.answers, level.sent)).collect();
     let in_flight = claimed.iter().map(|level| level.in_flight).max().unwrap_or(0);
     let lengths = lengths(certificate);
     format!(
-        "0 of {answers} answers in crowds of {} differ, up to {in_flight} in flight{lengths}",
-        sizes.join(", ")
+        "no answer differs in crowds, {}, up to {in_flight} in flight{lengths}",
+        counts.join(", ")
     )
 }
 
@@ -124,32 +212,46 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 
 fn levels(certificate: &Certificate) -> String {
     let mut out = String::new();
+    if certificate.levels.is_empty() {
+        return out;
+    }
     let _ = writeln!(
         out,
-        "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  rates that would have been seen",
+        "{:>8} {:>9}  {:<10} {:>9} {:>6} {:>18}  would have been seen, with probability 0.95",
         "at once", "in flight", "verdict", "differing", "of", "95 % interval"
     );
     for level in &certificate.levels {
-        let [low, high] = level.interval;
-        let seen = match level.rate_seen_at_95 {
-            Some(rate) => format!("above {}, with probability 0.95", percent(rate)),
-            None => "none".into(),
-        };
         let _ = writeln!(
             out,
-            "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  {seen}",
+            "{:>8} {:>9}  {:<10} {:>9} {:>6} {:>18}  {}",
             level.sent,
             level.in_flight,
             level.verdict.name(),
             level.differing,
             level.answers,
-            format!("[{low:.4}, {high:.4}]")
+            interval(level.interval, level.answers),
+            seen_rate(level).unwrap_or_else(|| "-".into())
         );
         if let Some(why) = &level.why {
-            let _ = writeln!(out, "{:>10}   {}", "", clean(why));
+            let indent = " ".repeat(20);
+            let _ = writeln!(out, "{}", wrapped(&clean(why), &indent, &indent));
         }
     }
     out
+}
+
+/// The smallest rate of differing answers that a level would have shown. Where some differ, that is not the question.
+pub(crate) fn seen_rate(level: &LevelClaim) -> Option<String> {
+    let rate = level.rate_seen_at_95.filter(|_| level.differing == 0)?;
+    Some(format!("{} of answers, or more", percent(rate)))
+}
+
+/// An interval, where there is anything to have one of.
+fn interval([low, high]: [f64; 2], of: u64) -> String {
+    match of {
+        0 => "-".into(),
+        _ => format!("[{low:.4}, {high:.4}]"),
+    }
 }
 
 /// The first difference of an arm.
@@ -161,31 +263,33 @@ pub fn first_difference(divergence: &Divergence) -> String {
         None => "the answer as a whole".into(),
     };
     let [n, m] = divergence.seen;
-    let [low, high] = divergence.interval;
-    let _ = writeln!(
-        out,
-        "{}: prompt {}, {place}: {} differs, {} in flight of {} sent, {n} of {m} answers [{low:.4}, {high:.4}]",
+    let load = match divergence.sent {
+        0 | 1 => "alone".into(),
+        sent => format!("{} in flight of {sent} sent", divergence.in_flight),
+    };
+    let head = format!(
+        "{}: prompt {}, {place}: {} differs, {load}, {n} of {m} answers {}",
         divergence.arm,
         divergence.prompt,
         difference.observable.words(),
-        divergence.in_flight,
-        divergence.sent
+        interval(divergence.interval, m)
     );
-    let _ = writeln!(out, "  expected {}", seen(&difference.expected));
-    let _ = writeln!(out, "  got      {}", seen(&difference.got));
+    let _ = writeln!(out, "{}", wrapped(&head, "", "  "));
+    let (ours, theirs) = sides(divergence.arm);
+    let width = ours.len().max(theirs.len());
+    let _ = writeln!(out, "  {ours:<width$}  {}", seen(&difference.expected));
+    let _ = writeln!(out, "  {theirs:<width$}  {}", seen(&difference.got));
     if let Some(position) = difference.token_position {
         let _ = writeln!(out, "  first other token at position {position}");
     }
     if let Some(margin) = difference.margin {
         let _ = writeln!(out, "  gap between best and second {margin:.6}");
     }
-    let nature = divergence.nature.words();
-    let _ = writeln!(out, "  {nature}: {}", divergence.explanation);
-    if let Some(shrunk) = &divergence.shrunk {
-        let _ = writeln!(out, "  shrunk to {}", clean(&shrunk.words()));
-    }
-    if let Some(why) = &divergence.not_shrunk {
-        let _ = writeln!(out, "  not shrunk: {}", clean(why));
+    let nature = format!("{}: {}", divergence.nature.words(), divergence.explanation);
+    let shrunk = divergence.shrunk.as_ref().map(|shrunk| format!("shrunk to {}", shrunk.words()));
+    let not_shrunk = divergence.not_shrunk.as_ref().map(|why| format!("not shrunk: {why}"));
+    for text in [Some(nature), shrunk, not_shrunk].into_iter().flatten() {
+        let _ = writeln!(out, "{}", wrapped(&clean(&text), "  ", "    "));
     }
     out
 }
@@ -202,19 +306,19 @@ pub(crate) fn seen(seen: &Seen) -> String {
 }
 
 fn arms(certificate: &Certificate) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
+    let head = format!(
         "{:<16} {:<10} {:>9} {:>6} {:>18} {:>9}  compared",
         "arm", "verdict", "differing", "of", "95 % interval", "in flight"
     );
+    let mut lines = vec![head];
+    let indent = " ".repeat(18);
     for record in &certificate.arms {
-        let _ = writeln!(out, "{}", arm(record));
-        for note in record.reason.iter().chain(&record.notes) {
-            let _ = writeln!(out, "{:<16}   {}", "", clean(note));
-        }
+        lines.push(arm(record));
+        let compared = compared(record);
+        let notes = compared.iter().chain(&record.reason).chain(&record.notes);
+        lines.extend(notes.map(|note| wrapped(&clean(note), &indent, &(indent.clone() + "  "))));
     }
-    out
+    lines.join("\n")
 }
 
 fn arm(record: &ArmRecord) -> String {
@@ -222,53 +326,59 @@ fn arm(record: &ArmRecord) -> String {
         Verdict::Undecided if record.of == 0 => "not scored",
         verdict => verdict.name(),
     };
-    let [low, high] = record.interval;
-    let mut compared = format!(
-        "{} prompts, {} positions, {} values",
-        record.prompts, record.positions, record.values
-    );
-    for (count, what) in [
-        (record.incomparable, "not comparable"),
-        (record.voided, "answers voided"),
-        (record.unwitnessed, "crowds not seen to meet"),
-    ] {
-        if count > 0 {
-            let _ = write!(compared, ", {count} {what}");
-        }
-    }
-    if record.arm.needs_company() && record.met < record.of {
-        let _ = write!(compared, ", {} of {} answers met others", record.met, record.of);
-    }
-    format!(
+    let compared = match record.of {
+        0 => String::new(),
+        _ => format!(
+            "{} prompts, {} positions, {} values",
+            record.prompts, record.positions, record.values
+        ),
+    };
+    let row = format!(
         "{:<16} {verdict:<10} {:>9} {:>6} {:>18} {:>9}  {compared}",
         record.arm.name(),
         record.differing,
         record.of,
-        format!("[{low:.4}, {high:.4}]"),
+        interval(record.interval, record.of),
         record.in_flight
-    )
+    );
+    row.trim_end().to_owned()
 }
 
-/// Differences grouped: many of one near-tie are one finding.
-fn findings(certificate: &Certificate) -> String {
-    const SHOWN: usize = 8;
-    let all = &certificate.findings;
-    let mut out = String::new();
-    for finding in all.iter().take(SHOWN) {
-        let place = finding.position.map_or("whole answer".into(), |p| format!("position {p}"));
-        let _ = writeln!(
-            out,
-            "finding: {}, prompt {}, {place}, {} times: {}",
-            finding.arm,
-            finding.prompt,
-            finding.count,
-            finding.nature.words()
-        );
+/// What of an arm was not compared, if anything.
+pub(crate) fn compared(record: &ArmRecord) -> Option<String> {
+    let counts = [
+        (record.incomparable, "values not comparable"),
+        (record.voided, "answers voided"),
+        (record.unwitnessed, "crowds not seen to meet"),
+    ];
+    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    let mut parts: Vec<String> = some.map(|(count, what)| format!("{count} {what}")).collect();
+    if record.arm.needs_company() && record.met < record.of {
+        parts.push(format!("{} of {} answers met others", record.met, record.of));
     }
-    if all.len() > SHOWN {
-        let _ = writeln!(out, "and {} more findings", all.len() - SHOWN);
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Differences by arm: many at one place of one prompt are one, and each arm has a count of its own.
+fn findings(certificate: &Certificate) -> Vec<String> {
+    let mut lines = Vec::new();
+    for arm in Arm::ALL {
+        let of = || certificate.findings.iter().filter(move |finding| finding.arm == arm);
+        let prompts: BTreeSet<u32> = of().map(|finding| finding.prompt).collect();
+        if prompts.is_empty() {
+            continue;
+        }
+        let mut natures: BTreeMap<Nature, u64> = BTreeMap::new();
+        of().for_each(|finding| *natures.entry(finding.nature).or_default() += 1);
+        let natures: Vec<String> =
+            natures.iter().map(|(nature, n)| format!("{n} {}", nature.words())).collect();
+        let (places, prompts) = (of().count(), prompts.len());
+        lines.push(format!(
+            "findings in {arm}: {places} places in {prompts} prompts: {}",
+            natures.join(", ")
+        ));
     }
-    out
+    lines
 }
 
 fn control(control: &Control) -> String {
@@ -277,22 +387,20 @@ fn control(control: &Control) -> String {
         Some(false) => "FAILED",
         None => "not known",
     };
-    let note = control.note.as_ref().map_or(String::new(), |note| format!(" ({})", clean(note)));
-    format!(
-        "{passed}: {}, {} of {} answers differ{}{note}",
-        control.what,
-        control.differing,
-        control.of,
-        control_levels(control)
-    )
+    let note = control.note.as_ref().map_or(String::new(), |note| format!("; {}", clean(note)));
+    format!("{passed}: {}, {}{note}", control.what, control_counts(control))
 }
 
-fn control_levels(control: &Control) -> String {
+/// Answers that differ, level by level where there are levels.
+pub(crate) fn control_counts(control: &Control) -> String {
     let levels = control.levels.iter();
     let counts: Vec<String> = levels
         .map(|level| format!("{} of {} at {}", level.differing, level.of, level.sent))
         .collect();
-    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+    match counts.is_empty() {
+        true => format!("{} of {} answers differ", control.differing, control.of),
+        false => format!("answers that differ: {}", counts.join(", ")),
+    }
 }
 
 fn resolution(certificate: &Certificate) -> String {
