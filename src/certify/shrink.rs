@@ -81,16 +81,19 @@ impl Shrunk {
             (None, _) | (_, true) => "nothing smaller showed one".to_owned(),
             (Some(why), false) => format!("not known to be the smallest: {why}"),
         };
+        let mut sizes = vec![format!("prompt {} of {}", to.prompt, from.prompt)];
+        if from.neighbours > 0 {
+            sizes.insert(0, format!("{} of {} neighbours", to.neighbours, from.neighbours));
+            sizes.push(format!(
+                "their prompts {} of {}",
+                to.neighbour_prompts, from.neighbour_prompts
+            ));
+        }
+        sizes.push(format!("{} of {} tokens", to.answer_tokens, from.answer_tokens));
+        let crowds = if from.neighbours > 0 { "crowds" } else { "new prompts" };
         format!(
-            "{} of {} neighbours, prompt {} of {}, their prompts {} of {}, {} of {} tokens: seen in {n} of {m}, after {} crowds ({ended})",
-            to.neighbours,
-            from.neighbours,
-            to.prompt,
-            from.prompt,
-            to.neighbour_prompts,
-            from.neighbour_prompts,
-            to.answer_tokens,
-            from.answer_tokens,
+            "{}: seen in {n} of {m}, after {} {crowds} ({ended})",
+            sizes.join(", "),
             self.trials
         )
     }

@@ -24,7 +24,10 @@ pub fn report(certificate: &Certificate) -> String {
     };
     line(&mut out, &summary(certificate));
     let smallest = certificate.smallest.as_ref().map(Smallest::words);
-    for reason in certificate.reasons.iter().chain(&smallest) {
+    // What the headline says whole is not said again.
+    let headline = claim(certificate);
+    let reasons = certificate.reasons.iter().filter(|reason| **reason != headline);
+    for reason in reasons.chain(&smallest) {
         let _ = writeln!(out, "{}", wrapped(&clean(reason), "  ", "    "));
     }
     for divergence in &certificate.divergences {
@@ -53,24 +56,27 @@ pub fn report(certificate: &Certificate) -> String {
     out
 }
 
-/// The text in lines of at most [`COLUMNS`], broken at spaces.
+/// The text in lines of at most [`COLUMNS`], broken at spaces; an interval stays whole.
 fn wrapped(text: &str, first: &str, others: &str) -> String {
     let mut out = String::from(first);
     let mut column = first.chars().count();
-    let mut is_empty = true;
+    let mut last: Option<&str> = None;
     for word in text.split(' ') {
         let width = word.chars().count();
-        if !is_empty && column + 1 + width > COLUMNS {
-            out.push('\n');
-            out.push_str(others);
-            column = others.chars().count();
-        } else if !is_empty {
-            out.push(' ');
-            column += 1;
+        if let Some(last) = last {
+            let is_interval = last.starts_with('[') && last.ends_with(',');
+            if column + 1 + width > COLUMNS && !is_interval {
+                out.push('\n');
+                out.push_str(others);
+                column = others.chars().count();
+            } else {
+                out.push(' ');
+                column += 1;
+            }
         }
         out.push_str(word);
         column += width;
-        is_empty = false;
+        last = Some(word);
     }
     out
 }
@@ -139,23 +145,32 @@ pub(crate) fn sides(arm: Arm) -> (&'static str, &'static str) {
 
 /// One line that can be pasted: what is claimed, and how finely it was looked at.
 pub fn summary(certificate: &Certificate) -> String {
-    let (word, claim) = match certificate.verdict {
-        Verdict::Held => ("held", held(certificate)),
-        Verdict::Broken => ("BROKEN", broken(certificate)),
-        Verdict::Undecided => {
-            let why = certificate.reasons.first().map_or("nothing was compared", String::as_str);
-            ("could not decide", shortened(why, 160))
-        }
+    let word = match certificate.verdict {
+        Verdict::Held => "held",
+        Verdict::Broken => "BROKEN",
+        Verdict::Undecided => "could not decide",
     };
     format!(
         "{word}: {} at {}: {}; {}, {} requests, {:.1} s",
         clean(&certificate.server.model),
         clean(&certificate.server.url),
-        clean(&claim),
+        clean(&claim(certificate)),
         decimals(certificate),
         certificate.requests,
         certificate.seconds
     )
+}
+
+/// What the verdict is, in short.
+fn claim(certificate: &Certificate) -> String {
+    match certificate.verdict {
+        Verdict::Held => held(certificate),
+        Verdict::Broken => broken(certificate),
+        Verdict::Undecided => {
+            let why = certificate.reasons.first().map_or("nothing was compared", String::as_str);
+            shortened(why, 160)
+        }
+    }
 }
 
 /// What held is said of: the levels that are claimed, each with its own count.
@@ -344,11 +359,10 @@ fn arm(record: &ArmRecord) -> String {
     row.trim_end().to_owned()
 }
 
-/// What of an arm was not compared, if anything.
+/// What of an arm was not compared, if anything. Why answers were voided is in its notes.
 pub(crate) fn compared(record: &ArmRecord) -> Option<String> {
     let counts = [
         (record.incomparable, "values not comparable"),
-        (record.voided, "answers voided"),
         (record.unwitnessed, "crowds not seen to meet"),
     ];
     let some = counts.into_iter().filter(|(count, _)| *count > 0);
@@ -373,10 +387,8 @@ fn findings(certificate: &Certificate) -> Vec<String> {
         let natures: Vec<String> =
             natures.iter().map(|(nature, n)| format!("{n} {}", nature.words())).collect();
         let (places, prompts) = (of().count(), prompts.len());
-        lines.push(format!(
-            "findings in {arm}: {places} places in {prompts} prompts: {}",
-            natures.join(", ")
-        ));
+        let natures = natures.join(", ");
+        lines.push(format!("findings in {arm}, {places} places in {prompts} prompts: {natures}"));
     }
     lines
 }
@@ -458,4 +470,21 @@ fn percent(share: f64) -> String {
 /// A server's text without control characters: a terminal obeys some of them.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_at_spaces_and_never_within_an_interval() {
+        let words = "word ".repeat(40);
+        let lines = wrapped(words.trim_end(), "- ", "  ");
+        assert!(lines.lines().all(|line| line.len() <= COLUMNS));
+        assert_eq!(lines.lines().count(), 2);
+        assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with("  word")));
+        let text = format!("{} [0.1, 0.2] end", "x".repeat(COLUMNS - 6));
+        assert_eq!(wrapped(&text, "", "").lines().nth(1), Some("end"));
+        assert_eq!(wrapped("", "  ", ""), "  ");
+    }
 }
