@@ -61,9 +61,8 @@ impl<'a> Ledger<'a> {
         self.progress.stage(name);
     }
 
-    /// Takes requests from the budget, all or none.
-    fn take(&self, calls: &[Call]) -> Result<(), WireError> {
-        let n = calls.len() as u64;
+    /// Takes `n` requests from the budget, all or none.
+    fn take(&self, n: u64, calls: &[Call]) -> Result<(), WireError> {
         if self.requests() + n > self.options.requests_max {
             return Err(WireError::Budget("requests"));
         }
@@ -189,7 +188,7 @@ impl<'a> Session<'a> {
     /// One request with nothing else of ours in flight.
     pub(crate) fn one(&mut self, call: &Call) -> Result<Exchange, WireError> {
         self.check_failures()?;
-        self.ledger.take(std::slice::from_ref(call))?;
+        self.ledger.take(1, std::slice::from_ref(call))?;
         let sent = self.sent(call);
         let terms = self.dialect.terms(call);
         let result = self.next_client().complete(&sent.path, &sent.body, &terms);
@@ -211,7 +210,7 @@ impl<'a> Session<'a> {
     /// Many prompts in one request.
     pub(crate) fn many(&mut self, calls: &[Call]) -> Result<Vec<Answer>, WireError> {
         self.check_failures()?;
-        self.ledger.take(calls)?;
+        self.ledger.take(1, calls)?;
         let terms = self.dialect.terms(&calls[0]);
         let (path, body) = (self.dialect.route.path(), self.dialect.body_of_many(calls));
         let result = self.next_client().complete_many(path, &body, calls.len(), &terms);
@@ -262,7 +261,7 @@ impl<'a> Session<'a> {
     /// Requests at once, or one every `stagger`. One that fails makes the whole of it an error.
     pub(crate) fn crowd(&mut self, calls: &[Call], stagger: Duration) -> Result<Crowd, WireError> {
         self.check_failures()?;
-        self.ledger.take(calls)?;
+        self.ledger.take(calls.len() as u64, calls)?;
         let (results, samples) = self.send_together(calls, stagger);
         for (call, result) in calls.iter().zip(&results) {
             self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
