@@ -339,3 +339,6 @@ fn find_raw(session: &mut Session<'_>, facts: &mut Facts, plain: &Answer) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
