@@ -16,7 +16,7 @@ fn probed(server: &Fake, api: Api) -> (Result<(), CertifyError>, Facts, Dialect)
     let ledger = Ledger::new(&options, &Silent, 0);
     let client = Client::new(&target, Duration::from_secs(5)).unwrap();
     let dialect = Dialect::new("m", &Target { api, ..target });
-    let mut session = Session::new(&ledger, client, dialect);
+    let mut session = Session::new(&ledger, client, dialect, 0);
     let mut facts = Facts::default();
     let result = find_out(&mut session, &mut facts, api);
     (result, facts, session.dialect)
