@@ -9,6 +9,7 @@ use super::certificate::{Arm, Certificate, Divergence, LevelClaim, Smallest};
 use super::compare::Seen;
 use super::repro::{Reproducer, reproducer};
 use super::text;
+use super::words;
 
 /// Characters of an answer that are shown before its first difference and from there on.
 const SHOWN: [usize; 2] = [120, 360];
@@ -22,26 +23,27 @@ pub fn page(certificate: &Certificate) -> String {
     environment.add_filter("interval", |low: f64, high: f64| interval([low, high]));
     environment.add_filter("words", |name: &str| name.replace('_', " "));
     environment.add_filter("statement", statement);
-    environment.add_filter("clean", text::clean);
+    environment.add_filter("clean", words::clean);
     let (files, no_reproducer) = match reproducer(certificate) {
         Ok(Reproducer { files }) => (files, None),
         Err(why) => (Vec::new(), Some(why)),
     };
     let levels: Vec<Level> = certificate.levels.iter().map(Level::of).collect();
     let differences: Vec<Shown> = certificate.divergences.iter().map(Shown::of).collect();
-    let not_compared: Vec<Option<String>> = certificate.arms.iter().map(text::compared).collect();
+    let not_compared: Vec<Option<String>> = certificate.arms.iter().map(words::compared).collect();
     let controls = &certificate.controls;
     let controls = [("positive", &controls.positive), ("negative", &controls.negative)];
-    let control_counts = controls.map(|(_, control)| text::control_counts(control));
+    let control_counts = controls.map(|(_, control)| words::control_counts(control));
     let context = context! {
         certificate => Serde(certificate),
         summary => text::summary(certificate),
         samples => certificate.samples.lines(),
         levels => Serde(&levels),
         smallest => certificate.smallest.as_ref().map(Smallest::words),
-        kinds => certificate.clusters.as_ref().map(text::kinds),
+        kinds => certificate.clusters.as_ref().map(words::kinds),
         differences => Serde(&differences),
         not_compared,
+        not_scored => words::not_scored(certificate.arms.iter()),
         controls => Serde(&controls),
         control_counts => Serde(&control_counts),
         files => Serde(&files),
@@ -71,7 +73,7 @@ struct Level<'a> {
 impl Level<'_> {
     fn of(claim: &LevelClaim) -> Level<'_> {
         let interval = (claim.answers > 0).then(|| interval(claim.interval));
-        Level { claim, interval, rate: text::seen_rate(claim) }
+        Level { claim, interval, rate: words::seen_rate(claim) }
     }
 }
 
@@ -97,7 +99,7 @@ struct Side {
 impl Shown<'_> {
     fn of(first: &Divergence) -> Shown<'_> {
         let difference = &first.difference;
-        let (ours, theirs) = text::sides(first.arm);
+        let (ours, theirs) = words::sides(first.arm);
         let [a, b] = [&difference.expected, &difference.got];
         let side = |name, seen: &Seen, other: &Seen, whole: &str, other_whole: &str| Side {
             name,
@@ -124,7 +126,7 @@ impl Shown<'_> {
 
 /// A token by its id and its text in quotes, or what stands in its place.
 fn token(seen: &Seen) -> String {
-    let text = text::clean(&seen.text);
+    let text = words::clean(&seen.text);
     match seen.id {
         Some(id) if text.is_empty() => format!("token {id}"),
         Some(id) => format!("token {id} {text:?}"),
@@ -144,7 +146,7 @@ impl Marked {
         let equal = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
         let at = text.char_indices().nth(equal).map_or(text.len(), |(at, _)| at);
         let (same, differs) = text.split_at(at);
-        Marked { same: text::clean(same), differs: text::clean(differs) }
+        Marked { same: words::clean(same), differs: words::clean(differs) }
     }
 
     /// What stands around the first difference, with a mark where something is left out.
@@ -158,8 +160,8 @@ impl Marked {
         let same: String = self.same.chars().skip(left_out).collect();
         let same = if left_out > 0 { format!("…{same}") } else { same };
         Marked {
-            same: text::shortened(&same, before + from),
-            differs: text::shortened(&self.differs, from),
+            same: words::shortened(&same, before + from),
+            differs: words::shortened(&self.differs, from),
         }
     }
 }

@@ -22,6 +22,7 @@ use super::stats;
 use super::verdict::{self, Circumstances};
 use super::wire::hidden::Hidden;
 use super::wire::{Client, Dialect};
+use super::words;
 use crate::env::Tool;
 
 /// Why an arm is not asked although it could be.
@@ -338,11 +339,7 @@ fn scope(
         Some(n) => parts.push(format!("under {n} requests of others")),
         None => parts.push("under unknown load of others".into()),
     }
-    let skipped = records.iter().filter(|record| record.of == 0);
-    for record in skipped {
-        let why = record.reason.as_deref().unwrap_or("nothing was compared");
-        parts.push(format!("{} not scored: {why}", record.arm));
-    }
+    parts.extend(words::not_scored(records.iter()));
     parts.extend(facts.notes.iter().cloned());
     parts.extend(plan.left_out.iter().map(|what| format!("left out to fit the budget: {what}")));
     parts.push("the server's own settings are not seen".into());

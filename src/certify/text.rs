@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::certificate::{
-    Ability, Arm, ArmRecord, Certificate, Clusters, Control, Divergence, LevelClaim, Smallest,
-    Verdict,
+    Ability, Arm, ArmRecord, Certificate, Control, Divergence, Smallest, Verdict,
 };
-use super::compare::Seen;
 use super::nature::Nature;
 use super::power::Measured;
+use super::words::{
+    clean, compared, control_counts, kinds, not_scored, percent, seen, seen_rate, shortened, sides,
+};
 
 /// Columns of a report's lines. Tables and words without a space may be wider.
 const COLUMNS: usize = 118;
@@ -105,44 +106,6 @@ fn samples(certificate: &Certificate) -> Vec<String> {
     lines
 }
 
-/// How answers fall into kinds that do not follow load.
-pub(crate) fn kinds(clusters: &Clusters) -> String {
-    let counts: Vec<String> = clusters.answers.iter().map(u64::to_string).collect();
-    let of = format!(
-        "up to {} to a prompt, of {} prompts more than one; {} answers of each, the most frequent first",
-        clusters.kinds,
-        clusters.prompts,
-        counts.join(", ")
-    );
-    let again = match clusters.stable {
-        true => "each comes again the same to the last digit",
-        false => "not each came again",
-    };
-    let alone = if clusters.alone { "one at a time too" } else { "in crowds alone" };
-    match &clusters.told_apart_by {
-        Some(mark) => format!("{of}; {again}; {alone}; told apart by {mark}"),
-        None => format!("{of}; {again}; {alone}; told apart by nothing that was received"),
-    }
-}
-
-/// What the two sides of a difference are called, the reference first.
-pub(crate) fn sides(arm: Arm) -> (&'static str, &'static str) {
-    match arm {
-        Arm::First => ("first", "later"),
-        Arm::Repeat => ("earlier", "again"),
-        Arm::Prefix => ("not cached", "cached"),
-        Arm::Stream => ("plain", "streamed"),
-        Arm::Score => ("generated", "scored"),
-        Arm::ConcurrentCold | Arm::ConcurrentWarm | Arm::ConcurrentMixed | Arm::Seed => {
-            ("alone", "in a crowd")
-        }
-        Arm::Order => ("in one order", "in the reverse"),
-        Arm::ManyPrompts => ("alone", "one of many"),
-        Arm::After => ("before crowds", "after them"),
-        Arm::Time => ("earlier", "later"),
-    }
-}
-
 /// One line that can be pasted: what is claimed, and how finely it was looked at.
 pub fn summary(certificate: &Certificate) -> String {
     let word = match certificate.verdict {
@@ -216,15 +179,6 @@ fn decimals(certificate: &Certificate) -> String {
     }
 }
 
-/// So many characters, with a mark where some are left out.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
-    if text.chars().count() > most {
-        short.push('…');
-    }
-    short
-}
-
 fn levels(certificate: &Certificate) -> String {
     let mut out = String::new();
     if certificate.levels.is_empty() {
@@ -253,12 +207,6 @@ fn levels(certificate: &Certificate) -> String {
         }
     }
     out
-}
-
-/// The smallest rate of differing answers that a level would have shown. Where some differ, that is not the question.
-pub(crate) fn seen_rate(level: &LevelClaim) -> Option<String> {
-    let rate = level.rate_seen_at_95.filter(|_| level.differing == 0)?;
-    Some(format!("{} of answers, or more", percent(rate)))
 }
 
 /// An interval, where there is anything to have one of.
@@ -309,17 +257,6 @@ pub fn first_difference(divergence: &Divergence) -> String {
     out
 }
 
-/// A token, or what stands in its place.
-pub(crate) fn seen(seen: &Seen) -> String {
-    let id = seen.id.map_or(String::new(), |id| format!("token {id} "));
-    let value = seen.logprob.as_ref().map_or(String::new(), |value| format!(" at {value}"));
-    let text = shortened(&clean(&seen.text), 60);
-    match seen.id {
-        Some(_) if text.is_empty() => format!("{}{value}", id.trim_end()),
-        _ => format!("{id}{text:?}{value}"),
-    }
-}
-
 fn arms(certificate: &Certificate) -> String {
     let head = format!(
         "{:<16} {:<10} {:>9} {:>6} {:>18} {:>9}  compared",
@@ -327,12 +264,17 @@ fn arms(certificate: &Certificate) -> String {
     );
     let mut lines = vec![head];
     let indent = " ".repeat(18);
-    for record in &certificate.arms {
+    let is_empty = |record: &&ArmRecord| {
+        record.of == 0 && record.notes.is_empty() && compared(record).is_none()
+    };
+    for record in certificate.arms.iter().filter(|record| !is_empty(record)) {
         lines.push(arm(record));
         let compared = compared(record);
         let notes = compared.iter().chain(&record.reason).chain(&record.notes);
         lines.extend(notes.map(|note| wrapped(&clean(note), &indent, &(indent.clone() + "  "))));
     }
+    let rest = not_scored(certificate.arms.iter().filter(is_empty));
+    lines.extend(rest.iter().map(|text| wrapped(&clean(text), "", "  ")));
     lines.join("\n")
 }
 
@@ -357,20 +299,6 @@ fn arm(record: &ArmRecord) -> String {
         record.in_flight
     );
     row.trim_end().to_owned()
-}
-
-/// What of an arm was not compared, if anything. Why answers were voided is in its notes.
-pub(crate) fn compared(record: &ArmRecord) -> Option<String> {
-    let counts = [
-        (record.incomparable, "values not comparable"),
-        (record.unwitnessed, "crowds not seen to meet"),
-    ];
-    let some = counts.into_iter().filter(|(count, _)| *count > 0);
-    let mut parts: Vec<String> = some.map(|(count, what)| format!("{count} {what}")).collect();
-    if record.arm.needs_company() && record.met < record.of {
-        parts.push(format!("{} of {} answers met others", record.met, record.of));
-    }
-    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Differences by arm: many at one place of one prompt are one, and each arm has a count of its own.
@@ -401,18 +329,6 @@ fn control(control: &Control) -> String {
     };
     let note = control.note.as_ref().map_or(String::new(), |note| format!("; {}", clean(note)));
     format!("{passed}: {}, {}{note}", control.what, control_counts(control))
-}
-
-/// Answers that differ, level by level where there are levels.
-pub(crate) fn control_counts(control: &Control) -> String {
-    let levels = control.levels.iter();
-    let counts: Vec<String> = levels
-        .map(|level| format!("{} of {} at {}", level.differing, level.of, level.sent))
-        .collect();
-    match counts.is_empty() {
-        true => format!("{} of {} answers differ", control.differing, control.of),
-        false => format!("answers that differ: {}", counts.join(", ")),
-    }
 }
 
 fn resolution(certificate: &Certificate) -> String {
@@ -461,15 +377,6 @@ pub fn measured(m: &Measured) -> String {
         m.seconds,
         m.seconds_max
     )
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
-}
-
-/// A server's text without control characters: a terminal obeys some of them.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 #[cfg(test)]

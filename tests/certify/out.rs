@@ -34,11 +34,11 @@ pub(crate) fn a_crowd_is_shrunk_to_what_the_fault_needs() {
 
 /// What a cut would lose is kept: here the length of the prompt.
 pub(crate) fn what_the_fault_needs_is_not_cut() {
-    let faults = Faults::disturbed(When::OneLengthInFlight, DRIFT);
+    let faults = Faults::disturbed(When::PromptTokensAbove(40), DRIFT);
     let found = warm(faults, &small(&[Arm::ConcurrentWarm]));
     let said = text::report(&found);
     let shrunk = found.divergences[0].shrunk.as_ref().unwrap_or_else(|| panic!("{said}"));
-    assert_eq!(shrunk.to.prompt, shrunk.from.prompt, "{said}");
+    assert_eq!(shrunk.to.prompt, 41, "{said}");
     assert_eq!(shrunk.to.neighbours, 1, "{said}");
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn what_the_fault_needs_is_not_cut() {
 pub(crate) fn a_fault_now_and_then_is_shrunk_as_far_as_it_shows() {
     let disturbance = Disturbance { when: When::InFlight(2), how: DRIFT, rate: 0.4 };
     let faults = Faults { disturbances: vec![disturbance], ..Faults::default() };
-    let options = Options { requests_max: 600, ..small(&[Arm::ConcurrentCold]) };
+    let options = Options { requests_max: 600, ..small(&[Arm::Prefix, Arm::ConcurrentCold]) };
     let found = warm(faults, &options);
     let said = text::report(&found);
     let shrunk = found.divergences[0].shrunk.as_ref().unwrap_or_else(|| panic!("{said}"));

@@ -15,7 +15,7 @@ use lockstep::certify::{self, Arm, Options, Silent, Verdict, text};
 use tempfile::TempDir;
 
 use crate::run::{small, target, with};
-use crate::server::{Cold, Disturbance, Faults, How, Server, Usage, When};
+use crate::server::{Cold, Disturbance, Faults, Gauge, How, Server, Usage, When};
 
 const DRIFT: How = How::Drift(1e-3);
 const COMPANY: [&str; 2] = [SHELL_FILE, PYTHON_FILE];
@@ -102,7 +102,13 @@ fn a_first_answer_is_asked_with_new_prompts() {
 
 /// Where nothing keeps a prompt cold, the crowd is the first to bring it, and its answers alone come after.
 fn a_crowd_of_new_prompts_comes_before_its_answers_alone() {
-    let plain = Faults { cold: Cold::Never, usage: Usage::WithoutCached, ..Faults::default() };
+    // Of no known kind, so that no field is believed.
+    let plain = Faults {
+        cold: Cold::Never,
+        usage: Usage::WithoutCached,
+        gauge: Gauge::Missing,
+        ..Faults::default()
+    };
     let disturbances = Faults::disturbed(When::InFlight(2), DRIFT).disturbances;
     let faults = Faults { disturbances, ..plain.clone() };
     let files = files(&faults, &small(&[Arm::First, Arm::ConcurrentCold]));
@@ -182,7 +188,7 @@ fn what_is_not_stored_comes_from_the_environment() {
         headers: vec![("X-Foo".into(), secret)],
         ..target(&server)
     };
-    let options = small(&[Arm::ConcurrentCold]);
+    let options = small(&[Arm::Prefix, Arm::ConcurrentCold]);
     let certificate = certify::run(&target, &options, &Silent).expect("a certificate");
     assert_eq!(certificate.verdict, Verdict::Broken, "{}", text::report(&certificate));
     let files = repro::reproducer(&certificate).expect("a crowd differed");

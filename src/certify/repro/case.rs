@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::certificate::{Arm, Certificate, Divergence, New, Sent};
 use super::super::stats;
-use super::super::text::{clean, seen, sides};
+use super::super::words::{clean, seen, sides};
 
 /// Times that all is asked, at least and at most.
 const TRIES: (u64, u64) = (20, 200);
