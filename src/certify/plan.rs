@@ -9,6 +9,10 @@ use super::random::Random;
 
 /// Prompts of the arms that ask few things of each.
 pub(crate) const FEW: u32 = 4;
+/// Prompts whose order of arrival is turned round.
+pub(crate) const ORDERED: u32 = 8;
+/// Prompts that a server which is known to depend on the batch is asked.
+pub(crate) const CONTROL_PROMPTS: u32 = 6;
 /// Requests that finding out about a server takes at most, as far as no field is refused.
 const PROBES: u64 = 26;
 /// Tokens a second that times are given for.
@@ -163,7 +167,7 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
             u64::from(crowds * level)
         })
         .sum();
-    let order = crowd_cost(smallest_level(options), options.prompts);
+    let order = crowd_cost(smallest_level(options), options.prompts.min(ORDERED));
     let all: u64 = levels().map(u64::from).sum();
     let cost = |arm: Arm| match arm {
         Arm::First => 0,
@@ -182,8 +186,8 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
         Arm::After => prompts,
         Arm::Time => 2 * few,
     };
-    // With a server that is known to depend on the batch, repeats of all prompts too.
-    let control = all + if known_control { prompts * 3 } else { 0 };
+    // With a server that is known to depend on the batch, repeats of some prompts too.
+    let control = all + if known_control { prompts.min(CONTROL_PROMPTS.into()) * 3 } else { 0 };
     let lengths = options.prompt_tokens.iter().map(|n| u64::from(*n)).sum::<u64>();
     let mean = lengths / options.prompt_tokens.len() as u64;
     let part = |name: &str, requests: u64| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::certificate::{Arm, New};
 use super::super::compare::{Parts, compare};
-use super::super::plan::{groups, smallest_level};
+use super::super::plan::{ORDERED, groups, smallest_level};
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::Member;
 use super::super::wire::{Answer, Call};
@@ -25,7 +25,8 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
         score.refuse(why);
         return score.conclude();
     }
-    for group in groups(options.prompts, level.min(options.prompts), 0, options.seed ^ 1) {
+    let prompts = options.prompts.min(ORDERED);
+    for group in groups(prompts, level.min(prompts), 0, options.seed ^ 1) {
         let mut there = members(bench, Kind::Warm, level, &group);
         stagger(&mut there);
         let Some(forward) = arrive(bench, &mut score, &there) else { continue };
