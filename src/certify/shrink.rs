@@ -254,10 +254,13 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(session: &Session<'a>, [n, of]: [u64; 2], case: &Case) -> Search<'a> {
         let rate = (n as f64 / of.max(1) as f64).clamp(0.05, 0.95);
-        let trials_each = match case.calls.len() {
+        let trials = |p| stats::trials_for(rate, p).clamp(TRIALS.0, TRIALS.1);
+        let trials_each = match (case.calls.len(), case.new.request) {
             // Without neighbours nothing is left to timing.
-            1 => TRIALS.0,
-            _ => stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1),
+            (1, false) => TRIALS.0,
+            // But some new prompts show it, and others don't.
+            (1, true) => trials(0.9),
+            _ => trials(0.95),
         };
         Search {
             session: session.beside(),

@@ -61,23 +61,24 @@ pub fn report(certificate: &Certificate) -> String {
 fn wrapped(text: &str, first: &str, others: &str) -> String {
     let mut out = String::from(first);
     let mut column = first.chars().count();
-    let mut last: Option<&str> = None;
-    for word in text.split(' ') {
+    let mut is_empty = true;
+    let mut words = text.split(' ');
+    while let Some(word) = words.next() {
+        let is_interval = word.starts_with('[') && word.ends_with(',');
+        let end = if is_interval { words.next() } else { None };
+        let word = end.map_or(word.to_owned(), |end| format!("{word} {end}"));
         let width = word.chars().count();
-        if let Some(last) = last {
-            let is_interval = last.starts_with('[') && last.ends_with(',');
-            if column + 1 + width > COLUMNS && !is_interval {
-                out.push('\n');
-                out.push_str(others);
-                column = others.chars().count();
-            } else {
-                out.push(' ');
-                column += 1;
-            }
+        if !is_empty && column + 1 + width > COLUMNS {
+            out.push('\n');
+            out.push_str(others);
+            column = others.chars().count();
+        } else if !is_empty {
+            out.push(' ');
+            column += 1;
         }
-        out.push_str(word);
+        out.push_str(&word);
         column += width;
-        last = Some(word);
+        is_empty = false;
     }
     out
 }
@@ -391,7 +392,7 @@ mod tests {
         assert_eq!(lines.lines().count(), 2);
         assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with("  word")));
         let text = format!("{} [0.1, 0.2] end", "x".repeat(COLUMNS - 6));
-        assert_eq!(wrapped(&text, "", "").lines().nth(1), Some("end"));
+        assert_eq!(wrapped(&text, "", "").lines().nth(1), Some("[0.1, 0.2] end"));
         assert_eq!(wrapped("", "  ", ""), "  ");
     }
 }

@@ -83,20 +83,31 @@ fn a_first_answer_is_asked_with_new_prompts() {
     expect(&files, FIRST, &faults, 1, "FAILED");
     expect(&files, FIRST, &Faults::default(), 0, "passed");
     expect(&files, FIRST, &unrepeatable(), 2, "differ already");
-    let folder = written(&files);
+    expect_new(&files, &Faults::default(), |body| {
+        let ids = body["prompt"].as_array().expect("ids");
+        (body["prompt"].to_string(), ids.len())
+    });
+}
+
+/// Prompts are asked three times each, and no two are one; all are equally long.
+fn expect_new(
+    files: &Reproducer,
+    faults: &Faults,
+    prompt: impl Fn(&serde_json::Value) -> (String, usize),
+) {
+    let folder = written(files);
     for name in FIRST {
-        let server = Server::start(Faults::default());
-        let variables = [("OPENAI_BASE_URL", url(&server)), ("TRIES", "7".into())];
-        let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let server = Server::start(faults.clone());
+        let address = url(&server);
+        let variables = [("OPENAI_BASE_URL", address.as_str()), ("TRIES", "7")];
         assert_eq!(run(folder.path(), name, &variables).0, 0);
-        let prompts: Vec<String> =
-            server.completions().iter().map(|asked| asked.body["prompt"].to_string()).collect();
-        assert_eq!(prompts.len(), 21);
+        let asked = server.completions();
+        let prompts: Vec<(String, usize)> = asked.iter().map(|asked| prompt(&asked.body)).collect();
+        assert_eq!(prompts.len(), 21, "{name}");
         assert!(prompts.chunks(3).all(|three| three.iter().all(|prompt| *prompt == three[0])));
-        let lengths: BTreeSet<usize> =
-            prompts.iter().map(|prompt| prompt.split(',').count()).collect();
-        let different: BTreeSet<&String> = prompts.iter().collect();
-        assert_eq!((different.len(), lengths.len()), (7, 1), "{prompts:?}");
+        let different: BTreeSet<&String> = prompts.iter().map(|(prompt, _)| prompt).collect();
+        let lengths: BTreeSet<usize> = prompts.iter().map(|(_, length)| *length).collect();
+        assert_eq!((different.len(), lengths.len()), (7, 1), "{name}: {prompts:?}");
     }
 }
 
@@ -127,6 +138,10 @@ fn new_texts_begin_otherwise() {
     assert!(files.file(FIRST_SHELL_FILE).is_some_and(|text| text.contains("\"messages\"")));
     expect(&files, FIRST, &faults, 1, "FAILED");
     expect(&files, FIRST, &plain, 0, "passed");
+    expect_new(&files, &plain, |body| {
+        let text = body["messages"][0]["content"].as_str().expect("a text");
+        (text.to_owned(), text.chars().count())
+    });
 }
 
 /// A prefill of a neighbour is needed, so that its prompt must be new each time.

@@ -105,7 +105,11 @@ impl Case {
             delays_ms: delays_ms.clone(),
             new,
             prompts,
-            pool: if prompts == Some(Prompts::Ids) { pool(divergence) } else { Vec::new() },
+            pool: if prompts == Some(Prompts::Ids) {
+                pool(certificate, divergence)
+            } else {
+                Vec::new()
+            },
             tries: stats::trials_for(rate, 0.99).clamp(TRIES.0, TRIES.1),
             header: header(certificate, divergence, kind, requests),
             requests,
@@ -234,15 +238,17 @@ fn renewable(text: &str) -> String {
     json!(text).to_string().split_off(1)
 }
 
-/// Ids that were sent after the first one. Those of a shrunk prompt would be too few: their orders run out, and then nothing is
-/// new.
-fn pool(divergence: &Divergence) -> Vec<u64> {
+/// Ids that were sent after the first one, here or in other arms. Those of a short prompt alone would be too few: their orders run
+/// out, and then nothing is new.
+fn pool(certificate: &Certificate, divergence: &Divergence) -> Vec<u64> {
     let mut pool = Vec::new();
-    for sent in [&divergence.request].into_iter().chain(&divergence.neighbours) {
-        let ids = sent.body["prompt"].as_array().into_iter().flatten().skip(1);
-        for id in ids.filter_map(Value::as_u64) {
-            if pool.len() < POOL_MAX && !pool.contains(&id) {
-                pool.push(id);
+    for divergence in [divergence].into_iter().chain(&certificate.divergences) {
+        for sent in [&divergence.request].into_iter().chain(&divergence.neighbours) {
+            let ids = sent.body["prompt"].as_array().into_iter().flatten().skip(1);
+            for id in ids.filter_map(Value::as_u64) {
+                if pool.len() < POOL_MAX && !pool.contains(&id) {
+                    pool.push(id);
+                }
             }
         }
     }
