@@ -1,10 +1,22 @@
 //! The server by itself: what the other tests rely on.
 
+mod cache;
+mod crowds;
+mod front;
+mod wire;
+
+use std::io::Read;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::server::{Alternatives, Faults, Front, Hostile, How, Server, When};
+
+pub(crate) use cache::*;
+pub(crate) use crowds::*;
+pub(crate) use front::*;
+pub(crate) use wire::*;
 
 /// An answer of a server that refuses nothing.
 fn ask(server: &Server, body: &Value) -> Value {
@@ -15,6 +27,95 @@ fn ask(server: &Server, body: &Value) -> Value {
 fn raw(server: &Server, body: &Value) -> Result<String, ureq::Error> {
     let url = format!("{}/v1/completions", server.url());
     ureq::post(url).send_json(body)?.body_mut().read_to_string()
+}
+
+/// Status, headers and body of an answer of any route, each request on a connection of its own.
+fn post(
+    server: &Server,
+    route: &str,
+    key: Option<&str>,
+    body: &Value,
+) -> Result<Answer, ureq::Error> {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(20)))
+        .build();
+    let mut request = config.new_agent().post(format!("{}{route}", server.url()));
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let mut answer = request.send_json(body)?;
+    let replica = answer.headers().get("x-replica").and_then(|name| name.to_str().ok());
+    let replica = replica.map(str::to_string);
+    let status = answer.status().as_u16();
+    let body = answer.body_mut().read_to_string()?;
+    Ok(Answer { status, replica, body })
+}
+
+struct Answer {
+    status: u16,
+    replica: Option<String>,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("JSON")
+    }
+}
+
+/// The events of a stream, and whether it ended with its mark.
+fn events(body: &str) -> (Vec<Value>, bool) {
+    let mut events = Vec::new();
+    for event in body.split("\n\n").filter_map(|event| event.strip_prefix("data: ")) {
+        if event == "[DONE]" {
+            return (events, true);
+        }
+        events.push(serde_json::from_str(event).expect("JSON"));
+    }
+    (events, false)
+}
+
+/// The body of a streamed answer, as far as it came.
+fn streamed(server: &Server, body: &Value) -> String {
+    let mut body = body.clone();
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({ "include_usage": true });
+    raw(server, &body).expect("an answer")
+}
+
+/// Does something while a request of another's decodes, and waits until that is gone.
+fn with_company<T>(server: &Server, act: impl FnOnce() -> T) -> T {
+    let before = server.running();
+    let mut body = request(&[9, 9, 9]);
+    body["max_tokens"] = json!(2000);
+    body["stream"] = json!(true);
+    let url = format!("{}/v1/completions", server.url());
+    let mut other = ureq::post(url).send_json(&body).expect("an answer");
+    let mut events = other.body_mut().as_reader();
+    // The first token: its prompt has been read.
+    events.read_exact(&mut [0; 16]).expect("an event");
+    let out = act();
+    drop(other);
+    while server.running() > before {
+        thread::sleep(Duration::from_millis(1));
+    }
+    out
+}
+
+/// Numbers of the metrics, by the starts of their lines.
+fn metrics(server: &Server, names: [&str; 2]) -> [Option<f64>; 2] {
+    let mut answer = ureq::get(server.metrics_url()).call().expect("metrics");
+    let text = answer.body_mut().read_to_string().expect("text");
+    names.map(|name| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")))?;
+        line.rsplit(' ').next()?.parse().ok()
+    })
+}
+
+/// A prompt of so many tokens; another start, another prompt from the first token on.
+fn prompt(start: u32, tokens: u32) -> Vec<u32> {
+    (0..tokens).map(|at| 1 + (start * 37 + at * 7) % 250).collect()
 }
 
 fn request(prompt: &[u32]) -> Value {
@@ -69,17 +170,12 @@ pub(crate) fn a_fault_of_crowds_shows_in_crowds_alone() {
 /// The joined events of a stream are the plain answer.
 pub(crate) fn a_stream_gives_the_plain_answer() {
     let server = Server::start(Faults::default());
-    let mut body = request(&[5, 6, 7, 200, 201]);
+    let body = request(&[5, 6, 7, 200, 201]);
     let plain = ask(&server, &body);
-    body["stream"] = json!(true);
-    let events = raw(&server, &body).expect("an answer");
+    let (events, done) = events(&streamed(&server, &body));
+    assert!(done);
     let (mut text, mut tokens, mut values) = (String::new(), Vec::new(), Vec::new());
-    for event in events.split("\n\n").filter_map(|event| event.strip_prefix("data: ")) {
-        if event == "[DONE]" {
-            break;
-        }
-        let event: Value = serde_json::from_str(event).expect("JSON");
-        let choice = &event["choices"][0];
+    for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
         text.push_str(choice["text"].as_str().expect("text"));
         tokens.extend(choice["token_ids"].as_array().expect("ids").iter().cloned());
         values.extend(choice["logprobs"]["token_logprobs"].as_array().expect("some").clone());
@@ -88,6 +184,7 @@ pub(crate) fn a_stream_gives_the_plain_answer() {
     assert_eq!(choice["text"], json!(text));
     assert_eq!(choice["token_ids"], json!(tokens));
     assert_eq!(choice["logprobs"]["token_logprobs"], json!(values));
+    assert_eq!(events.last().expect("usage")["usage"], plain["usage"]);
 }
 
 /// Prompt scores are the decimals of the same tokens when they were generated.

@@ -1,18 +1,18 @@
-//! The completions route: plain and streamed answers.
+//! The completions and chat routes: plain answers, and what they share with streamed ones.
 
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
-use super::engine::{Engine, Event, Scored};
-use super::faults::{Faults, Stream};
-use super::http::{self, Chunks};
+use super::decode::Scored;
+use super::engine::{Engine, Event};
+use super::faults::Faults;
+use super::http::{self, After};
+use super::kinds::ChatText;
 use super::model;
 use super::params::Params;
 use super::render::{self, quoted};
-
-const EVENT_TOKENS_MAX: usize = 3;
 
 /// A request on its way through the engine.
 pub(crate) struct Call<'a> {
@@ -21,182 +21,146 @@ pub(crate) struct Call<'a> {
     pub(crate) params: Arc<Params>,
     /// Counts the requests of the server.
     pub(crate) number: u64,
+    /// The name of the replica that answers, where it is told.
+    pub(crate) replica: Option<&'static str>,
+}
+
+/// Keeps a whole answer before its end is sent: a client that asks again at once finds it kept.
+pub(crate) type Keep<'a> = &'a dyn Fn(&[u8]);
+
+/// A choice, or the part of one that an event holds.
+pub(crate) struct Part<'a> {
+    pub(crate) choice: usize,
+    pub(crate) text: &'a str,
+    pub(crate) tokens: &'a [Scored],
+    /// The last ones of the tokens: those whose logprobs are sent.
+    pub(crate) records: Option<&'a [Scored]>,
+    /// Tokens of the choice before these; they give the offsets of the text.
+    pub(crate) before: &'a [Scored],
+    pub(crate) finish: Option<&'a str>,
 }
 
 impl Call<'_> {
-    fn submit(&self) -> Receiver<Event> {
+    pub(crate) fn submit(&self) -> Receiver<Event> {
         let (events, receiver) = mpsc::channel();
-        self.engine.submit(&self.params.prompt, &self.params, events);
+        self.engine.submit(&self.params, &events);
         receiver
     }
 
-    fn head(&self) -> String {
-        let object = if self.params.chat { "chat.completion" } else { "text_completion" };
-        let number = self.number;
-        format!(r#""id":"cmpl-{number}","object":"{object}","created":1700000000,"model":"fake""#)
+    /// Choices of the answer: the samples of the first prompt, then those of the second.
+    pub(crate) fn choices(&self) -> usize {
+        self.params.prompts.len() * self.params.samples
     }
 
-    /// A choice of some tokens; those before them give the offsets of the text.
-    fn choice(
-        &self,
-        sample: usize,
-        text: &str,
-        tokens: &[Scored],
-        before: &[Scored],
-        finish: Option<&str>,
-    ) -> String {
-        let bytes = before.iter().map(|scored| model::bytes(scored.token).len()).sum();
-        let logprobs = render::logprobs(tokens, bytes, &self.params, self.faults, self.number);
-        let ids = if self.params.returns_ids {
-            // With the whole answer, or with the first tokens of a stream.
-            let prompt = if before.is_empty() {
-                format!(r#","prompt_token_ids":{:?}"#, self.params.prompt)
-            } else {
-                String::new()
-            };
-            format!(r#","token_ids":{:?}{prompt}"#, render::ids(tokens, self.faults))
-        } else {
-            String::new()
-        };
-        let finish = finish.map_or("null".into(), quoted);
-        let text = match (self.params.chat, self.params.stream) {
-            (false, _) => format!(r#""text":{}"#, quoted(text)),
-            (true, true) => format!(r#""delta":{{"content":{}}}"#, quoted(text)),
-            (true, false) => {
-                format!(r#""message":{{"role":"assistant","content":{}}}"#, quoted(text))
-            }
-        };
+    /// Samples of one prompt share what the cache had.
+    pub(crate) fn is_first_sample(&self, choice: usize) -> bool {
+        choice.is_multiple_of(self.params.samples)
+    }
+
+    /// Header lines beside the usual ones.
+    pub(crate) fn headers(&self) -> String {
+        self.replica.map_or(String::new(), |name| format!("x-replica: {name}\r\n"))
+    }
+
+    pub(crate) fn head(&self) -> String {
+        let object = if self.params.chat { "chat.completion" } else { "text_completion" };
+        let number = self.number;
+        let replica = self
+            .replica
+            .map_or(String::new(), |name| format!(r#","system_fingerprint":"fp_{name}""#));
         format!(
-            r#"{{"index":{sample},{text},"logprobs":{logprobs},"finish_reason":{finish}{ids}}}"#
+            r#""id":"cmpl-{number}","object":"{object}","created":1700000000,"model":"fake"{replica}"#
         )
     }
 
-    /// The body of a plain answer.
-    pub(crate) fn plain(&self) -> String {
-        let mut answers = vec![(Vec::new(), None); self.params.samples];
-        let mut cached = 0;
+    /// A choice as it is sent.
+    pub(crate) fn choice(&self, part: &Part) -> String {
+        let bytes = |tokens: &[Scored]| -> usize {
+            tokens.iter().map(|scored| model::bytes(scored.token).len()).sum()
+        };
+        let logprobs = part.records.map_or("null".into(), |records| {
+            let unrecorded = &part.tokens[..part.tokens.len() - records.len()];
+            let offset = bytes(part.before) + bytes(unrecorded);
+            render::logprobs(records, offset, &self.params, self.faults, self.number)
+        });
+        let ids = if self.params.returns_ids {
+            // With the whole answer, or with the first tokens of a stream.
+            let prompt = if part.before.is_empty() {
+                let prompt = &self.params.prompts[part.choice / self.params.samples];
+                format!(r#","prompt_token_ids":{prompt:?}"#)
+            } else {
+                String::new()
+            };
+            format!(r#","token_ids":{:?}{prompt}"#, render::ids(part.tokens, self.faults))
+        } else {
+            String::new()
+        };
+        let finish = part.finish.map_or("null".into(), quoted);
+        let text = match (self.params.chat, self.params.stream) {
+            (false, _) => format!(r#""text":{}"#, quoted(part.text)),
+            (true, true) => format!(r#""delta":{{{}}}"#, self.chat_text(part.text)),
+            (true, false) => {
+                format!(r#""message":{{"role":"assistant",{}}}"#, self.chat_text(part.text))
+            }
+        };
+        let index = part.choice;
+        format!(r#"{{"index":{index},{text},"logprobs":{logprobs},"finish_reason":{finish}{ids}}}"#)
+    }
+
+    fn chat_text(&self, text: &str) -> String {
+        let text = quoted(text);
+        match self.faults.chat_text {
+            ChatText::Content => format!(r#""content":{text}"#),
+            ChatText::Reasoning => format!(r#""content":null,"reasoning":{text}"#),
+            ChatText::ReasoningContent => format!(r#""content":null,"reasoning_content":{text}"#),
+            ChatText::Nowhere => r#""content":null"#.into(),
+        }
+    }
+
+    /// The body of a plain answer, and what becomes of the connection.
+    pub(crate) fn plain(&self) -> (String, After) {
+        let mut answers = vec![(Vec::new(), None); self.choices()];
+        let (mut cached, mut count) = (0, 0);
+        let mut after = After::GoesOn;
         for event in self.submit() {
             match event {
-                Event::Prompt { cached: tokens, scores } => {
-                    cached = tokens;
-                    answers.iter_mut().for_each(|answer| answer.0.extend(scores.iter().cloned()));
+                Event::Prompt { choice, cached: tokens, scores } => {
+                    cached += if self.is_first_sample(choice) { tokens } else { 0 };
+                    answers[choice].0.extend(scores);
                 }
-                Event::Token { sample, scored, .. } => answers[sample].0.push(scored),
-                Event::Finish { sample, reason } => answers[sample].1 = Some(reason),
+                Event::Token { choice, scored, .. } => {
+                    count += 1;
+                    answers[choice].0.push(scored);
+                }
+                Event::Finish { choice, reason } => {
+                    answers[choice].1 = reason;
+                    if reason == Some("") {
+                        after = After::Closes;
+                    }
+                }
             }
         }
-        let echoed = if self.params.echo { self.params.prompt.len() } else { 0 };
-        let count: usize = answers.iter().map(|answer| answer.0.len() - echoed).sum();
         let choices: Vec<String> = answers
             .iter()
             .enumerate()
-            .map(|(sample, (tokens, finish))| {
+            .map(|(choice, (tokens, finish))| {
                 let shown: Vec<u32> = tokens.iter().map(|scored| scored.token).collect();
-                self.choice(sample, &model::text(&shown), tokens, &[], *finish)
+                let (text, finish) = (&model::text(&shown)[..], *finish);
+                let records = Some(&tokens[..]);
+                self.choice(&Part { choice, text, tokens, records, before: &[], finish })
             })
             .collect();
         let usage = render::usage(&self.params, count, cached, self.faults);
         let choices = choices.join(",");
-        format!("{{{},\"choices\":[{choices}]{usage}}}", self.head())
+        (format!("{{{},\"choices\":[{choices}]{usage}}}", self.head()), after)
     }
 
-    /// Streams the answer, and returns what was sent.
-    pub(crate) fn stream(&self, output: &mut TcpStream) -> io::Result<Vec<u8>> {
-        let mut out = Events { chunks: Chunks::start(output, "text/event-stream")?, copy: vec![] };
-        let mut samples: Vec<Part> = (0..self.params.samples).map(|_| Part::default()).collect();
-        let (mut cached, mut count) = (0, 0);
-        let merged = self.faults.stream == Stream::Merged;
-        for event in self.submit() {
-            match event {
-                Event::Prompt { cached: tokens, scores } => {
-                    cached = tokens;
-                    for part in &mut samples {
-                        part.held.extend(scores.iter().cloned());
-                    }
-                }
-                Event::Token { sample, scored, busy } => {
-                    count += 1;
-                    let part = &mut samples[sample];
-                    part.held.push(scored);
-                    if !(merged && busy) || part.held.len() >= EVENT_TOKENS_MAX {
-                        // The last token is known only by what follows it.
-                        let keep = usize::from(self.faults.stream == Stream::WithoutLast);
-                        self.send(&mut out, sample, part, keep, None)?;
-                    }
-                }
-                Event::Finish { sample, reason } => {
-                    let part = &mut samples[sample];
-                    match self.faults.stream {
-                        Stream::CutOff => {
-                            self.send(&mut out, sample, part, 0, None)?;
-                            continue;
-                        }
-                        Stream::WithoutLast => part.held.clear(),
-                        _ => {}
-                    }
-                    self.send(&mut out, sample, part, 0, Some(reason))?;
-                }
-            }
-        }
-        if self.faults.stream == Stream::CutOff {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        if self.params.stream_usage {
-            let usage = render::usage(&self.params, count, cached, self.faults);
-            out.send(&format!("{{{},\"choices\":[]{usage}}}", self.head()))?;
-        }
-        out.send("[DONE]")?;
-        out.chunks.finish()?;
-        Ok(out.copy)
-    }
-
-    /// Sends the held tokens of a sample but for the last `keep`.
-    fn send(
-        &self,
-        out: &mut Events,
-        sample: usize,
-        part: &mut Part,
-        keep: usize,
-        finish: Option<&str>,
-    ) -> io::Result<()> {
-        let tokens: Vec<Scored> = part.held.drain(..part.held.len().saturating_sub(keep)).collect();
-        if tokens.is_empty() && finish.is_none() {
-            return Ok(());
-        }
-        let before = part.sent.len();
-        part.sent.extend(tokens.iter().cloned());
-        let shown: Vec<u32> = part.sent.iter().map(|scored| scored.token).collect();
-        let whole = model::text(&shown);
-        // A character whose bytes are not all there is held back.
-        let stable = match finish {
-            Some(_) => whole.len(),
-            None => whole.trim_end_matches('\u{fffd}').len(),
-        };
-        let text = whole.get(part.text_bytes..stable).unwrap_or("");
-        part.text_bytes = part.text_bytes.max(stable);
-        let choice = self.choice(sample, text, &tokens, &part.sent[..before], finish);
-        out.send(&format!("{{{},\"choices\":[{choice}]}}", self.head()))
-    }
-}
-
-/// One sample of a stream.
-#[derive(Default)]
-struct Part {
-    held: Vec<Scored>,
-    sent: Vec<Scored>,
-    text_bytes: usize,
-}
-
-struct Events<'a> {
-    chunks: Chunks<'a>,
-    copy: Vec<u8>,
-}
-
-impl Events<'_> {
-    fn send(&mut self, data: &str) -> io::Result<()> {
-        let event = format!("data: {data}\n\n");
-        self.copy.extend_from_slice(event.as_bytes());
-        self.chunks.send(event.as_bytes())
+    /// Sends the plain answer, once it is kept.
+    pub(crate) fn answer(&self, output: &mut TcpStream, keep: Keep) -> io::Result<After> {
+        let (answer, after) = self.plain();
+        keep(answer.as_bytes());
+        http::respond(output, 200, "application/json", &self.headers(), answer.as_bytes())?;
+        Ok(after)
     }
 }
 

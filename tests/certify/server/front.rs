@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 
 use super::completions::{self, Call};
-use super::faults::Front;
-use super::http;
+use super::http::After;
+use super::kinds::Front;
 
 /// The state of a gateway.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(crate) fn pass(
     call: &Call,
     body: &[u8],
     output: &mut TcpStream,
-) -> io::Result<()> {
+) -> io::Result<After> {
     let front = call.faults.front;
     let caches = matches!(front, Front::Cache | Front::CacheFreshIds);
     let _turn = (front == Front::OneAtATime)
@@ -33,24 +33,20 @@ pub(crate) fn pass(
             drop(answers);
             let answer =
                 if front == Front::CacheFreshIds { renewed(&answer, call.number) } else { answer };
-            return completions::replay(output, call.params.stream, &answer);
+            completions::replay(output, call.params.stream, &answer)?;
+            return Ok(After::GoesOn);
         }
     }
     if front == Front::RunsTwice {
         call.plain();
     }
-    let answer = if call.params.stream {
-        call.stream(output)?
-    } else {
-        let answer = call.plain().into_bytes();
-        http::respond(output, 200, "application/json", "", &answer)?;
-        answer
+    let keep = |answer: &[u8]| {
+        if caches {
+            let mut answers = gateway.answers.lock().expect("no thread panics with the answers");
+            answers.insert(body.to_vec(), answer.to_vec());
+        }
     };
-    if caches {
-        let mut answers = gateway.answers.lock().expect("no thread panics with the answers");
-        answers.insert(body.to_vec(), answer);
-    }
-    Ok(())
+    if call.params.stream { call.stream(output, &keep) } else { call.answer(output, &keep) }
 }
 
 /// A stored answer under a fresh id, its usage left out.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::faults::Hostile;
-use super::http::{self, Chunks};
+use super::http::{self, After, Chunks};
+use super::kinds::Hostile;
 
 /// More than any client should read for one answer.
 const HUGE_BYTES: usize = 256 << 20;
@@ -15,12 +15,12 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Deeper than a recursive reader's stack is likely to bear.
 const DEPTH: usize = 200_000;
 
-/// Answers, and says whether the connection may go on.
+/// Answers, and says whether the connection goes on.
 pub(crate) fn answer(
     hostile: Hostile,
     output: &mut TcpStream,
     stopped: &AtomicBool,
-) -> io::Result<bool> {
+) -> io::Result<After> {
     let json = |output: &mut TcpStream, body: &[u8]| {
         http::respond(output, 200, "application/json", "", body)
     };
@@ -41,7 +41,7 @@ pub(crate) fn answer(
             }
         }
         Hostile::EndlessStream => {
-            let mut chunks = Chunks::start(output, "text/event-stream")?;
+            let mut chunks = Chunks::start(output, "text/event-stream", "")?;
             let event = r#"data: {"id":"x","choices":[{"index":0,"text":"a"}]}"#;
             while !stopped.load(Ordering::SeqCst) {
                 chunks.send(format!("{event}\n\n").as_bytes())?;
@@ -49,7 +49,7 @@ pub(crate) fn answer(
             }
         }
         Hostile::LongLine => {
-            let mut chunks = Chunks::start(output, "text/event-stream")?;
+            let mut chunks = Chunks::start(output, "text/event-stream", "")?;
             chunks.send(b"data: ")?;
             for _ in 0..HUGE_BYTES / BLOCK_BYTES {
                 chunks.send(&vec![b'x'; BLOCK_BYTES])?;
@@ -68,7 +68,7 @@ pub(crate) fn answer(
         }
         Hostile::ResetInBody => {
             output.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n{\"id\":")?;
-            return Ok(false);
+            return Ok(After::Closes);
         }
         Hostile::SlowBytes => {
             output.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n")?;
@@ -81,7 +81,7 @@ pub(crate) fn answer(
             while !stopped.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(20));
             }
-            return Ok(false);
+            return Ok(After::Closes);
         }
         Hostile::ServerError => {
             let body = br#"{"error":{"message":"out of memory","type":"server_error"}}"#;
@@ -98,5 +98,5 @@ pub(crate) fn answer(
             output.write_all(b"content-length: 0\r\n\r\n")?;
         }
     }
-    Ok(true)
+    Ok(After::GoesOn)
 }

@@ -7,6 +7,15 @@ use std::net::TcpStream;
 const HEADER_BYTES_MAX: u64 = 64 << 10;
 const BODY_BYTES_MAX: usize = 8 << 20;
 
+/// What becomes of a connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum After {
+    GoesOn,
+    Closes,
+    /// The answer has no end: it stays open until the client goes.
+    Lingers,
+}
+
 pub(crate) struct Incoming {
     pub(crate) method: String,
     pub(crate) path: String,
@@ -81,6 +90,7 @@ pub(crate) fn respond(
         400 => "Bad Request",
         404 => "Not Found",
         429 => "Too Many Requests",
+        503 => "Service Unavailable",
         _ => "Internal Server Error",
     };
     let mut bytes = format!(
@@ -96,9 +106,10 @@ pub(crate) fn respond(
 pub(crate) struct Chunks<'a>(&'a mut TcpStream);
 
 impl<'a> Chunks<'a> {
-    pub(crate) fn start(output: &'a mut TcpStream, kind: &str) -> io::Result<Self> {
+    pub(crate) fn start(output: &'a mut TcpStream, kind: &str, extra: &str) -> io::Result<Self> {
         let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n"
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n{extra}transfer-encoding: \
+             chunked\r\n\r\n"
         );
         output.write_all(head.as_bytes())?;
         Ok(Self(output))

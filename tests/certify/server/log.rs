@@ -15,13 +15,15 @@ pub(crate) struct Asked {
     /// When the connection was opened, and when the request had been read.
     pub(crate) opened: Instant,
     pub(crate) read: Instant,
+    /// The client's address, without its port.
+    pub(crate) client: String,
     /// Counts the connections.
     pub(crate) connection: u64,
 }
 
 impl Asked {
     pub(crate) fn is_completion(&self) -> bool {
-        self.path.ends_with("/completions")
+        self.path.split('?').next().is_some_and(|path| path.ends_with("/completions"))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::faults::{Cold, Echo, Faults, Ids, Parameters, Stream};
+use super::faults::Faults;
+use super::kinds::{Cold, Echo, Ids, Parameters, Stream};
 use super::model;
 
 const TOKENS_MAX_DEFAULT: usize = 16;
@@ -28,9 +29,12 @@ const FIRST: [&str; 17] = [
     "seed",
 ];
 const CHAT: [&str; 3] = ["messages", "top_logprobs", "stream_options"];
+/// What the chat route came to call `max_tokens`.
+const LATER_TOKENS_MAX: &str = "max_completion_tokens";
 
 pub(crate) struct Params {
-    pub(crate) prompt: Vec<u32>,
+    /// One or more.
+    pub(crate) prompts: Vec<Vec<u32>>,
     pub(crate) answer_tokens_max: usize,
     pub(crate) answer_tokens_min: usize,
     pub(crate) ignores_end: bool,
@@ -60,8 +64,22 @@ pub(crate) fn parse(
     chat: bool,
 ) -> Result<Params, String> {
     let Some(fields) = body.as_object() else { return Err("the body is no object".into()) };
+    let refused = faults.refused_fields.iter().find(|name| fields.contains_key(**name));
+    if let Some(name) = refused {
+        return Err(match faults.refusals_name_fields {
+            true => format!("{name} is not supported"),
+            false => "bad request".into(),
+        });
+    }
+    if chat && faults.wants_max_completion_tokens && fields.contains_key("max_tokens") {
+        return Err("'max_tokens' is not supported with this model. Use 'max_completion_tokens' \
+                    instead."
+            .into());
+    }
     if faults.parameters == Parameters::ExtrasRefused {
-        let known = |name: &str| FIRST.contains(&name) || (chat && CHAT.contains(&name));
+        let later = |name: &str| faults.wants_max_completion_tokens && name == LATER_TOKENS_MAX;
+        let known =
+            |name: &str| FIRST.contains(&name) || (chat && (CHAT.contains(&name) || later(name)));
         if let Some(name) = fields.keys().find(|name| !known(name)) {
             return Err(format!("unknown parameter: {name}"));
         }
@@ -70,32 +88,18 @@ pub(crate) fn parse(
     let flag = |name: &str| body[name].as_bool().unwrap_or(false);
     let said = body["messages"][0]["content"].as_str().filter(|_| chat);
     let templated = said.map(|said| Value::String(format!("[user]{said}[answer]")));
-    let mut prompt = match templated.as_ref().unwrap_or(&body["prompt"]) {
-        Value::String(text) => {
-            let mut tokens = model::tokenize(text);
-            if faults.begins_text {
-                tokens.insert(0, model::BEGIN);
-            }
-            tokens
-        }
-        Value::Array(_) if faults.ids == Ids::Nowhere => {
-            return Err("prompt must be a string".into());
-        }
-        Value::Array(ids) => ids
-            .iter()
-            .map(|id| id.as_u64().filter(|&id| id < u64::from(model::VOCABULARY)))
-            .map(|id| id.map(|id| id as u32).ok_or("prompt holds no token id of the vocabulary"))
-            .collect::<Result<_, _>>()?,
-        _ => return Err("prompt must be a string or token ids".into()),
-    };
+    let mut prompts = prompts(templated.as_ref().unwrap_or(&body["prompt"]), faults)?;
     if faults.moving_template {
-        prompt.extend(model::tokenize(&format!("{}.", "1".repeat(1 + (number % 7) as usize))));
+        let counter = model::tokenize(&format!("{}.", "1".repeat(1 + (number % 7) as usize)));
+        prompts.iter_mut().for_each(|prompt| prompt.extend(&counter));
     }
-    if prompt.is_empty() {
+    if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
         return Err("prompt is empty".into());
     }
-    let answer_tokens_max = number_of("max_tokens").unwrap_or(TOKENS_MAX_DEFAULT);
-    if prompt.len() + answer_tokens_max > faults.context_tokens_max {
+    let later = number_of(LATER_TOKENS_MAX).filter(|_| chat);
+    let answer_tokens_max = later.or(number_of("max_tokens")).unwrap_or(TOKENS_MAX_DEFAULT);
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    if longest + answer_tokens_max > faults.context_tokens_max {
         return Err(format!("maximum context length is {} tokens", faults.context_tokens_max));
     }
     if flag("echo") && faults.echo == Echo::Refused {
@@ -115,7 +119,7 @@ pub(crate) fn parse(
         _ => number_of("logprobs"),
     };
     Ok(Params {
-        prompt,
+        prompts,
         answer_tokens_max,
         answer_tokens_min: number_of("min_tokens").unwrap_or(0),
         ignores_end: flag("ignore_eos"),
@@ -132,4 +136,37 @@ pub(crate) fn parse(
         caches: faults.cold != Cold::Prompt || body["cache_prompt"].as_bool() != Some(false),
         chat,
     })
+}
+
+/// The prompts of a request: one, or a list of them.
+fn prompts(value: &Value, faults: &Faults) -> Result<Vec<Vec<u32>>, String> {
+    match value {
+        Value::Array(list) if list.iter().any(|one| one.is_string() || one.is_array()) => {
+            if !faults.many_prompts {
+                return Err("prompt must be one prompt".into());
+            }
+            list.iter().map(|one| prompt(one, faults)).collect()
+        }
+        one => Ok(vec![prompt(one, faults)?]),
+    }
+}
+
+fn prompt(value: &Value, faults: &Faults) -> Result<Vec<u32>, String> {
+    match value {
+        Value::String(text) => {
+            let mut tokens = model::tokenize(text);
+            if faults.begins_text {
+                tokens.insert(0, model::BEGIN);
+            }
+            Ok(tokens)
+        }
+        Value::Array(_) if faults.ids == Ids::Nowhere => Err("prompt must be a string".into()),
+        Value::Array(ids) => ids
+            .iter()
+            .map(|id| id.as_u64().filter(|&id| id < u64::from(model::VOCABULARY)))
+            .map(|id| id.map(|id| id as u32).ok_or("prompt holds no token id of the vocabulary"))
+            .map(|id| id.map_err(String::from))
+            .collect(),
+        _ => Err("prompt must be a string or token ids".into()),
+    }
 }

@@ -3,8 +3,9 @@
 
 use serde_json::json;
 
-use super::engine::Scored;
-use super::faults::{Alternatives, Faults, Ids, Logprobs, Usage};
+use super::decode::Scored;
+use super::faults::Faults;
+use super::kinds::{Alternatives, Ids, Logprobs, Stream, Usage};
 use super::model;
 use super::params::Params;
 
@@ -12,6 +13,7 @@ use super::params::Params;
 fn number(value: Option<f32>, faults: &Faults) -> String {
     match (value, faults.decimals) {
         (None, _) => "null".into(),
+        (Some(0.0), None) => "0.0".into(),
         (Some(value), Some(decimals)) => format!("{value:.decimals$}"),
         (Some(value), None) => format!("{value}"),
     }
@@ -43,6 +45,7 @@ pub(crate) fn logprobs(
         _ => false,
     };
     let Some(asked) = params.logprobs.filter(|_| !missing) else { return "null".into() };
+    let tokens = &listed(tokens, params, faults)[..];
     if params.chat {
         let entry = |scored: &Scored| chat_entry(scored, asked, params, faults, turn);
         return format!(
@@ -65,6 +68,22 @@ pub(crate) fn logprobs(
         list(&|scored| number(scored.logprob, faults)),
         list(&|scored| alternatives(scored, asked, params, faults, turn)),
     )
+}
+
+/// Tokens with the values and alternatives that they are sent with.
+fn listed(tokens: &[Scored], params: &Params, faults: &Faults) -> Vec<Scored> {
+    let mut tokens = tokens.to_vec();
+    if faults.logprobs == Logprobs::Zeros {
+        for scored in &mut tokens {
+            scored.logprob = scored.logprob.map(|_| 0.0);
+            scored.best.clear();
+        }
+    }
+    if params.stream && faults.stream == Stream::AlternativesOfFirst {
+        let first = tokens.first().map(|scored| scored.best.clone()).unwrap_or_default();
+        tokens.iter_mut().for_each(|scored| scored.best.clone_from(&first));
+    }
+    tokens
 }
 
 fn alternatives(
@@ -159,7 +178,7 @@ pub(crate) fn usage(
     let details = details.map_or(String::new(), |cached| {
         format!(r#","prompt_tokens_details":{{"cached_tokens":{cached}}}"#)
     });
-    let prompt = params.prompt.len();
+    let prompt: usize = params.prompts.iter().map(Vec::len).sum();
     let total = prompt + answer_tokens;
     format!(
         r#","usage":{{"prompt_tokens":{prompt},"completion_tokens":{answer_tokens},"total_tokens":{total}{details}}}"#

@@ -10,33 +10,43 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::completions::Call;
-use super::faults::{Flush, Front, Gauge, Refusals};
+use super::http::{self, After};
+use super::kinds::{Flush, Refusals};
 use super::log::Asked;
-use super::{Inside, front, hostile, http, model, params};
+use super::{Door, Inside, front, hostile, metrics, model, params};
 
-/// Answers a request, and says whether the connection may go on.
+/// Answers a request, and says what becomes of the connection.
 pub(super) fn answer(
-    inside: &Inside,
+    inside: &Arc<Inside>,
+    door: Door,
     method: &str,
     asked: &Asked,
     body: &[u8],
     output: &mut TcpStream,
-) -> io::Result<bool> {
-    let path = asked.path.split('?').next().unwrap_or("");
+) -> io::Result<After> {
+    let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
     let fields = &asked.body;
+    let wanted = inside.faults.needs_query.is_none_or(|part| query.split('&').any(|p| p == part));
+    let metrics_here = door == Door::Metrics || !inside.faults.metrics_elsewhere;
     match (method, path) {
+        _ if !wanted => error(output, 404, "no such route", "")?,
+        ("GET", "/metrics") if metrics_here => {
+            if !metrics::answer(inside, output)? {
+                error(output, 404, "no such route", "")?;
+            }
+        }
+        _ if door == Door::Metrics => error(output, 404, "no such route", "")?,
         ("POST", "/v1/completions") if !inside.faults.chat_only => {
             return completion(inside, asked, body, false, output);
         }
         ("POST", "/v1/chat/completions") => return completion(inside, asked, body, true, output),
         ("GET", "/v1/models") => {
-            let length = inside.faults.context_tokens_max;
+            let (length, owner) = (inside.faults.context_tokens_max, inside.faults.owned_by);
             let model = json!({
-                "id": "fake", "object": "model", "owned_by": "test", "max_model_len": length,
+                "id": "fake", "object": "model", "owned_by": owner, "max_model_len": length,
             });
             json_body(output, 200, &json!({ "object": "list", "data": [model] }))?;
         }
-        ("GET", "/metrics") => metrics(inside, output)?,
         ("GET", "/health") => http::respond(output, 200, "text/plain", "", b"")?,
         ("GET", "/version") => json_body(output, 200, &json!({ "version": "0.0-fake" }))?,
         ("POST", "/tokenize") => {
@@ -53,7 +63,7 @@ pub(super) fn answer(
         ("POST", "/reset_prefix_cache" | "/flush_cache") => return flush(inside, output),
         _ => error(output, 404, "no such route", "")?,
     }
-    Ok(true)
+    Ok(After::GoesOn)
 }
 
 fn json_body(output: &mut TcpStream, status: u16, body: &Value) -> io::Result<()> {
@@ -68,12 +78,12 @@ fn error(output: &mut TcpStream, status: u16, message: &str, extra: &str) -> io:
 }
 
 fn completion(
-    inside: &Inside,
+    inside: &Arc<Inside>,
     asked: &Asked,
     body: &[u8],
     chat: bool,
     output: &mut TcpStream,
-) -> io::Result<bool> {
+) -> io::Result<After> {
     let in_flight = inside.in_flight.fetch_add(1, Ordering::SeqCst);
     let done = complete(inside, asked, body, chat, in_flight, output);
     inside.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -81,71 +91,59 @@ fn completion(
 }
 
 fn complete(
-    inside: &Inside,
+    inside: &Arc<Inside>,
     asked: &Asked,
     body: &[u8],
     chat: bool,
     in_flight: usize,
     output: &mut TcpStream,
-) -> io::Result<bool> {
+) -> io::Result<After> {
     let faults = &inside.faults;
     let number = inside.completions.fetch_add(1, Ordering::SeqCst);
+    if faults.dies_after.is_some_and(|after| number >= after) {
+        inside.die();
+        return Ok(After::Closes);
+    }
+    if let Some(ms) = faults.dies_after_ms.filter(|_| number == 0) {
+        let inside = Arc::clone(inside);
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(ms));
+            inside.die();
+        });
+    }
     if let Some(kind) = faults.hostile.filter(|_| number >= faults.hostile_after) {
         return hostile::answer(kind, output, &inside.stopped);
     }
-    let turn = match faults.front {
-        Front::ReplicasByConnection => asked.connection,
-        _ => number,
-    };
-    let engine = &inside.engines[turn as usize % inside.engines.len()];
     let refused = match faults.refusals {
         Refusals::Never => false,
         Refusals::Every(nth) => number % nth == nth - 1,
-        Refusals::Above(most) => in_flight >= most,
+        Refusals::Above(most) | Refusals::Unavailable(most) => in_flight >= most,
         Refusals::After(count) => number >= count,
     };
     if refused {
-        error(output, 429, "too many requests", "retry-after: 1\r\n")?;
-        return Ok(true);
+        match faults.refusals {
+            Refusals::Unavailable(_) => error(output, 503, "the server is busy", "")?,
+            _ => error(output, 429, "too many requests", "retry-after: 1\r\n")?,
+        }
+        return Ok(After::GoesOn);
     }
     let params = match params::parse(&asked.body, faults, number, chat) {
         Ok(params) => Arc::new(params),
         Err(message) => {
             error(output, 400, &message, "")?;
-            return Ok(true);
+            return Ok(After::GoesOn);
         }
     };
-    let call = Call { engine, faults, params, number };
-    front::pass(&inside.gateway, &call, body, output)?;
-    Ok(true)
+    let placed = inside.replicas.place(number, asked);
+    let (engine, replica) = (placed.engine(), placed.name());
+    let call = Call { engine, faults, params, number, replica };
+    front::pass(&inside.gateway, &call, body, output)
 }
 
-fn metrics(inside: &Inside, output: &mut TcpStream) -> io::Result<()> {
-    let loads = inside.engines.iter().map(|engine| engine.load());
-    let (mut running, mut waiting) =
-        loads.fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1));
-    let names = match inside.faults.gauge {
-        Gauge::Missing => return error(output, 404, "no such route", ""),
-        Gauge::Stuck => {
-            (running, waiting) = (0, 0);
-            ["vllm:num_requests_running", "vllm:num_requests_waiting"]
-        }
-        Gauge::Vllm => ["vllm:num_requests_running", "vllm:num_requests_waiting"],
-        Gauge::Sglang => ["sglang:num_running_reqs", "sglang:num_queue_reqs"],
-        Gauge::LlamaCpp => ["llamacpp:requests_processing", "llamacpp:requests_deferred"],
-    };
-    let mut text = String::new();
-    for (name, value) in names.iter().zip([running, waiting]) {
-        text.push_str(&format!("# HELP {name} Requests.\n# TYPE {name} gauge\n"));
-        text.push_str(&format!("{name}{{model_name=\"fake\"}} {value}.0\n"));
-    }
-    http::respond(output, 200, "text/plain; version=0.0.4", "", text.as_bytes())
-}
-
-fn flush(inside: &Inside, output: &mut TcpStream) -> io::Result<bool> {
+fn flush(inside: &Inside, output: &mut TcpStream) -> io::Result<After> {
     match inside.faults.flush {
         Flush::Works => {
-            inside.engines.iter().for_each(|engine| engine.empty_cache());
+            inside.replicas.engines().iter().for_each(|engine| engine.empty_cache());
             http::respond(output, 200, "text/plain", "", b"")?;
         }
         Flush::Refused => error(output, 400, "requests are running", "")?,
@@ -153,8 +151,8 @@ fn flush(inside: &Inside, output: &mut TcpStream) -> io::Result<bool> {
             while !inside.stopped.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(20));
             }
-            return Ok(false);
+            return Ok(After::Closes);
         }
     }
-    Ok(true)
+    Ok(After::GoesOn)
 }
