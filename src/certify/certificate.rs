@@ -7,6 +7,7 @@ mod arm;
 mod claim;
 mod control;
 mod difference;
+mod read;
 mod server;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub use arm::{Arm, ArmRecord, Level};
 pub use claim::{Clusters, LevelClaim, Power, Smallest};
 pub use control::{Control, ControlLevel, Controls};
 pub use difference::{Divergence, Finding, New, Sent};
+pub use read::CERTIFICATE_BYTES_MAX;
 pub use server::{Ability, Resolution, Server, Witness};
 
 /// Schema of the document.
@@ -89,7 +91,8 @@ impl Certificate {
 pub struct Reference {
     /// Number of the prompt.
     pub prompt: u32,
-    /// sha256 of the prompt as it was sent.
+    /// sha256 of what was asked: of the request's body all that can change an answer, in the order of its fields' names. The
+    /// model's name does not count, nor what only says how much of the answer comes back, or what may be cached.
     pub prompt_sha256: String,
     /// Tokens of the prompt, as the server counts them.
     pub prompt_tokens: Option<u64>,
@@ -136,3 +139,6 @@ pub struct Settings {
     /// Seconds for the run.
     pub seconds_max: f64,
 }
+
+#[cfg(test)]
+pub(in crate::certify) use read::tests;
