@@ -2,6 +2,8 @@
 
 mod certify;
 mod certify_files;
+mod certify_lives;
+mod certify_merge;
 mod certify_options;
 mod embedded;
 mod env;
