@@ -260,7 +260,7 @@ fn lives_take_an_address_a_command_and_a_run() {
         (&["certify", url, "--lives", "1", "--restart-command", "true"], "2..=100"),
         (&["certify", url, "--lives", "101", "--restart-command", "true"], "2..=100"),
         (&["certify", "--lives", "2", "--restart-command", "true"], "--lives needs an address"),
-        (&["certify", url, "merge", "a.json"], "unexpected argument"),
+        (&["certify", url, "merge", "a.json"], "'merge' cannot be used with '[URL]'"),
     ];
     for (arguments, says) in bad {
         refused(&lockstep(folder.path(), arguments), says);

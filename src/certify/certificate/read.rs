@@ -135,7 +135,7 @@ pub(in crate::certify) mod tests {
             document.to_string()
         };
         let refused = [
-            ("[1".to_owned(), "not a certificate: EOF"),
+            ("{\"a\": [1".to_owned(), "not a certificate: EOF"),
             ("{}".into(), "no schema"),
             (with(json!(2)), "not a certificate: invalid type"),
             (with(json!("lockstep.case/2.0")), "expected lockstep.certificate"),
