@@ -182,11 +182,9 @@ impl Judged<'_> {
             0 => String::new(),
             n => format!(", {n} of {answers} comparisons by text alone"),
         };
-        let (_, many) = self.between.words();
-        let all = format!(
-            "all {} {many} are held, and answers alone to {prompts} prompts are equal in them{by_text}",
-            self.members.len()
-        );
+        let all = self.between.words().1;
+        let n = self.members.len();
+        let all = format!("answers alone to {prompts} prompts are equal in all {n} {all}{by_text}");
         (Verdict::Held, vec![all])
     }
 
