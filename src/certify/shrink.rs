@@ -18,7 +18,7 @@ use super::stats;
 use super::wire::{Answer, Call, Cold, WireError};
 
 /// Most requests that a search takes, whatever the run's budget.
-const REQUESTS_MAX: u64 = 160;
+const REQUESTS_MAX: u64 = 120;
 /// Times that a candidate is asked, at least and at most.
 const TRIALS: (u64, u64) = (2, 8);
 /// Times that the smallest crowd is asked in the end.
@@ -117,7 +117,7 @@ pub(crate) fn firsts(
             let calls = calls.iter().map(|call| Call { stream: false, ..call.clone() }).collect();
             let delays = first.delays_ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
             let case = Case { calls, place: first.place as usize, delays, new: first.new };
-            match Search::new(session, first.seen).run(case) {
+            match Search::new(session, first.seen, &case).run(case) {
                 Ok(shrunk) => {
                     first.shrunk = Some(shrunk);
                     break;
@@ -236,12 +236,17 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(session: &Session<'a>, [n, of]: [u64; 2]) -> Search<'a> {
+    fn new(session: &Session<'a>, [n, of]: [u64; 2], case: &Case) -> Search<'a> {
         let rate = (n as f64 / of.max(1) as f64).clamp(0.05, 0.95);
+        let trials_each = match case.calls.len() {
+            // Without neighbours nothing is left to timing.
+            1 => TRIALS.0,
+            _ => stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1),
+        };
         Search {
             session: session.beside(),
             requests_before: session.ledger.requests(),
-            trials_each: stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1),
+            trials_each,
             trials: 0,
             alone: None,
         }
