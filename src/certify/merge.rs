@@ -21,7 +21,7 @@ use crate::env::Tool;
 use crate::schema::Schema;
 
 pub use answers::{Compared, Group, Otherwise};
-pub use lives::{LIVES_MAX, answers as is_up, lives};
+pub use lives::{Judged, LIVES_MAX, is_up, lives};
 pub use part::{Member, Part};
 pub use text::{report, summary};
 
@@ -116,7 +116,7 @@ pub fn merge_as(between: Between, parts: Vec<Part>) -> Result<Merged, CertifyErr
         }
     }
     let (verdict, reasons) =
-        Judged { between, members: &members, pairs: &pairs, groups: &groups }.decide();
+        Whole { between, members: &members, pairs: &pairs, groups: &groups }.decide();
     Ok(Merged {
         schema: MERGED_SCHEMA.to_string(),
         verdict,
@@ -157,14 +157,14 @@ fn counts(members: &[Member]) -> Counts {
 }
 
 /// All that the verdict is made from.
-struct Judged<'a> {
+struct Whole<'a> {
     between: Between,
     members: &'a [Member],
     pairs: &'a Pairs,
     groups: &'a [Group],
 }
 
-impl Judged<'_> {
+impl Whole<'_> {
     fn decide(&self) -> (Verdict, Vec<String>) {
         let mut reasons = self.each(Verdict::Broken, "is broken");
         reasons.extend(self.differing());

@@ -44,7 +44,7 @@ enum Command {
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
     /// Judge a server: does an answer depend on who else is being served?
-    Certify(certify::Certify),
+    Certify(Box<certify::Certify>),
     /// Serve a model with an OpenAI-compatible API.
     Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.

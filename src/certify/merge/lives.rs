@@ -21,6 +21,9 @@ const FAILURES_MAX: u32 = 2;
 /// Longest wait for a list of models.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
+/// Told of each life as it comes, by number: its certificate, or why there is none. Gives the file that it is kept in, if any.
+pub type Judged<'a> = dyn FnMut(u32, Result<&Certificate, &str>) -> Option<String> + 'a;
+
 /// Judges `count` lives of a server.
 ///
 /// `restart` ends one life, waits for the next, and says where that is; it is given the number of the next life. `judged` is told
@@ -32,7 +35,7 @@ pub fn lives(
     count: u32,
     progress: &dyn Progress,
     restart: &mut dyn FnMut(u32) -> Result<Target, String>,
-    judged: &mut dyn FnMut(u32, Result<&Certificate, &str>) -> Option<String>,
+    judged: &mut Judged<'_>,
 ) -> Result<Merged, CertifyError> {
     if !(2..=LIVES_MAX).contains(&count) {
         let why = format!("lives {count}: expected 2 to {LIVES_MAX}");
@@ -68,7 +71,7 @@ pub fn lives(
 
 /// Whether a server answers a look at its models. One that says that it has too much to do, or an error of its own, is not ready
 /// yet; one that has no such list is.
-pub fn answers(target: &Target) -> Result<bool, CertifyError> {
+pub fn is_up(target: &Target) -> Result<bool, CertifyError> {
     let client = Client::new(target, ANSWER_MAX)?;
     Ok(match client.get(Place::Base, "models") {
         Ok(_) => true,
