@@ -9,6 +9,7 @@ use super::certificate::{
 use super::clusters;
 use super::control;
 use super::error::CertifyError;
+use super::merge::asked;
 use super::options::{Options, Progress, Target};
 use super::plan::{FEW, Plan};
 use super::probe::{self, Facts};
@@ -281,14 +282,14 @@ fn references(bench: &Bench<'_, '_>) -> Vec<Reference> {
     let mut references = Vec::new();
     for (number, known) in bench.known.iter().enumerate() {
         let Some(answer) = known.warm.last() else { continue };
-        let body = serde_json::to_string(&bench.session.sent(&known.call).body);
         references.push(Reference {
             prompt: number as u32,
-            prompt_sha256: samples::sha256(body.unwrap_or_default().as_bytes()),
+            prompt_sha256: asked::digest(&bench.session.sent(&known.call).body),
             prompt_tokens: answer.prompt_tokens,
             text_sha256: samples::sha256(answer.text.as_bytes()),
             values_sha256: samples::values(answer).map(|kind| samples::hex(&kind)),
-            repeatable: known.warm_is_clean,
+            // Where an answer changed later, the changed one is the only one left.
+            repeatable: known.warm_is_clean && known.warm.len() > 1,
         });
     }
     references
