@@ -118,6 +118,8 @@ pub struct Settings {
     pub prompt_tokens: Vec<u32>,
     /// What made the prompts new to the server.
     pub nonce: u64,
+    /// Names of further headers that went with every request; values are not stored.
+    pub headers: Vec<String>,
     /// Arms asked for.
     pub arms: Vec<Arm>,
     /// Alternatives asked for at a position.

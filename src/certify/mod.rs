@@ -34,6 +34,7 @@ pub mod text;
 mod verdict;
 mod wire;
 mod witness;
+mod words;
 
 pub use certificate::{Arm, Certificate, Verdict};
 pub use error::CertifyError;

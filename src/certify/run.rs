@@ -23,6 +23,7 @@ use super::stats;
 use super::verdict::{self, Circumstances};
 use super::wire::hidden::Hidden;
 use super::wire::{Client, Dialect};
+use super::words;
 use crate::env::Tool;
 
 /// Why an arm is not asked although it could be.
@@ -121,7 +122,7 @@ pub fn run(
         tokens: ledger.tokens(),
         seconds: ledger.elapsed().as_secs_f64(),
         answers,
-        settings: settings(options, nonce),
+        settings: settings(target, options, nonce),
         tool: Tool::current(),
     };
     without_secrets(certificate, &Hidden::of(target))
@@ -339,11 +340,7 @@ fn scope(
         Some(n) => parts.push(format!("under {n} requests of others")),
         None => parts.push("under unknown load of others".into()),
     }
-    let skipped = records.iter().filter(|record| record.of == 0);
-    for record in skipped {
-        let why = record.reason.as_deref().unwrap_or("nothing was compared");
-        parts.push(format!("{} not scored: {why}", record.arm));
-    }
+    parts.extend(words::not_scored(records.iter()));
     parts.extend(facts.notes.iter().cloned());
     parts.extend(plan.left_out.iter().map(|what| format!("left out to fit the budget: {what}")));
     parts.push("the server's own settings are not seen".into());
@@ -353,7 +350,7 @@ fn scope(
     parts.join("; ")
 }
 
-fn settings(options: &Options, nonce: u64) -> Settings {
+fn settings(target: &Target, options: &Options, nonce: u64) -> Settings {
     Settings {
         seed: options.seed,
         concurrency: options.concurrency.clone(),
@@ -363,6 +360,7 @@ fn settings(options: &Options, nonce: u64) -> Settings {
             false => Vec::new(),
         },
         nonce,
+        headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
         arms: options.arms.clone(),
         alternatives: options.alternatives,
         answers_min: options.answers_min,

@@ -14,6 +14,7 @@ mod hostile;
 mod lives;
 mod out;
 mod power;
+mod reproduce;
 mod run;
 mod server;
 
@@ -127,8 +128,12 @@ fn main() -> ExitCode {
         out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows,
         out::what_was_not_shrunk_is_handed_out_as_it_is,
         out::samples_are_counted_by_prompt_and_by_batch,
+        out::company_and_first_answers_have_files_of_their_own,
+        out::a_report_is_read_in_a_terminal,
+        out::the_page_marks_what_differs,
         out::the_page_says_what_the_report_says_and_holds_no_scripts,
     ];
+    all.extend(reproduce::trials());
     // Takes minutes.
     let slow = trials![power::power_is_at_least_99_percent_without_false_alarms,];
     all.extend(slow.into_iter().map(|trial| trial.with_ignored_flag(true)));
