@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::super::certificate::Verdict;
-use super::super::text::{clean, shortened};
+use super::super::words::{clean, shortened};
 use super::{Between, Counts, Member, Merged};
 
 /// Longest part of the first line that says why.
