@@ -62,8 +62,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Takes requests from the budget, all or none.
-    fn take(&self, calls: &[Call]) -> Result<(), WireError> {
-        let n = calls.len() as u64;
+    fn take(&self, n: u64, calls: &[Call]) -> Result<(), WireError> {
         if self.requests() + n > self.options.requests_max {
             return Err(WireError::Budget("requests"));
         }
@@ -229,7 +228,7 @@ impl<'a> Session<'a> {
 
     /// One request with nothing else of ours in flight.
     pub(crate) fn one(&mut self, call: &Call) -> Result<Exchange, WireError> {
-        self.begin(std::slice::from_ref(call))?;
+        self.begin(1, std::slice::from_ref(call))?;
         let sent = self.sent(call);
         let terms = self.dialect.terms(call);
         let result = self.next_client().complete(&sent.path, &sent.body, &terms);
@@ -249,8 +248,8 @@ impl<'a> Session<'a> {
     }
 
     /// Takes the requests from the budget. What it does not hold is not sent, and the run is one that broke off.
-    fn begin(&mut self, calls: &[Call]) -> Result<(), WireError> {
-        let begun = self.check_failures().and_then(|()| self.ledger.take(calls));
+    fn begin(&mut self, n: usize, calls: &[Call]) -> Result<(), WireError> {
+        let begun = self.check_failures().and_then(|()| self.ledger.take(n as u64, calls));
         if let Err(error) = &begun {
             self.broke_off.get_or_insert(error.to_string());
         }
@@ -308,7 +307,7 @@ impl<'a> Session<'a> {
     /// Requests together. `Err` if none was sent; what became of each stands in its place.
     pub(crate) fn crowd(&mut self, members: &[Member]) -> Result<Crowd, WireError> {
         let calls: Vec<Call> = members.iter().map(|member| member.call.clone()).collect();
-        self.begin(&calls)?;
+        self.begin(calls.len(), &calls)?;
         let (results, samples) = self.send_together(members);
         for (call, result) in calls.iter().zip(&results) {
             self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));
@@ -389,7 +388,7 @@ impl<'a> Session<'a> {
         calls: &[Call],
         alone: Option<Duration>,
     ) -> Result<Many, WireError> {
-        self.begin(calls)?;
+        self.begin(1, calls)?;
         let path = self.dialect.route.path();
         let body = self.dialect.body_of_many(calls);
         let stop = AtomicBool::new(false);
