@@ -70,12 +70,19 @@ impl Sighting {
     }
 }
 
-/// Looks for kinds that do not follow load. If there are such, arms with crowds that were broken are undecided.
+/// Looks for kinds that do not follow load. If there are such, and they are all that was seen in crowds, arms with crowds that
+/// were broken are undecided.
 pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) -> Option<Clusters> {
-    if !bench.is_repeatable() {
-        return alone(bench);
-    }
-    let clusters = in_crowds(bench)?;
+    let clusters = match bench.warm_differs() {
+        true => {
+            let (clusters, are_all) = alone(bench)?;
+            if !are_all {
+                return Some(clusters);
+            }
+            clusters
+        }
+        false => in_crowds(bench)?,
+    };
     for record in records.iter_mut().filter(|r| r.arm.needs_company()) {
         if record.verdict == Verdict::Broken {
             record.verdict = Verdict::Undecided;
@@ -220,18 +227,35 @@ fn joined(bench: &mut Bench<'_, '_>, kind: Kind, number: u32, members: &[Member]
     (differs || met.in_flight > 1).then_some(differs)
 }
 
-/// Kinds among answers alone that are not repeatable: a few that come again and again, or a new one each time.
-fn alone(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
+/// Kinds among answers alone that are not repeatable: a few that come again and again, or a new one each time. And whether answers
+/// that differed in crowds are of these kinds: what comes alone too is none of company.
+fn alone(bench: &mut Bench<'_, '_>) -> Option<(Clusters, bool)> {
     let (prompts, times) = REPEATED;
-    let unclean: Vec<usize> =
-        (0..bench.known.len()).filter(|&n| !bench.known[n].warm_is_clean).take(prompts).collect();
+    let differing: Vec<(usize, samples::Kind)> = bench
+        .seen
+        .iter()
+        .filter(|seen| seen.differs && seen.kind != Kind::New)
+        .map(|seen| (seen.prompt as usize, seen.answer))
+        .collect();
+    let mut unclean: Vec<usize> = (0..bench.known.len())
+        .filter(|n| bench.known[*n].warm_differs || differing.iter().any(|(m, _)| m == n))
+        .collect();
+    // Those first that tell most.
+    unclean
+        .sort_by_key(|n| (!bench.known[*n].warm_differs, !differing.iter().any(|(m, _)| m == n)));
+    unclean.truncate(prompts);
     let mut groups: Vec<Vec<Answer>> = Vec::new();
+    let mut are_all = true;
     for number in unclean {
-        let mut answers = bench.known[number].warm.clone();
+        let known = &bench.known[number];
+        let (call, mut answers) = (known.call.clone(), known.warm.clone());
+        let mut alone: BTreeSet<samples::Kind> =
+            known.cold.iter().chain(&known.first).map(kind).collect();
         for _ in 0..times {
-            let call = bench.known[number].call.clone();
             answers.extend(bench.ask(&call).ok());
         }
+        alone.extend(answers.iter().map(kind));
+        are_all &= differing.iter().all(|(n, answer)| *n != number || alone.contains(answer));
         groups.push(answers);
     }
     let kinds_of =
@@ -255,7 +279,9 @@ fn alone(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
         add_sorted(&mut answers, counts);
     }
     let stable = answers.iter().all(|n| *n >= 2);
-    Some(clusters(kinds as u64, groups.len() as u64, answers, stable, true, told_apart_by))
+    let clusters =
+        clusters(kinds as u64, groups.len() as u64, answers, stable, true, told_apart_by);
+    Some((clusters, are_all))
 }
 
 /// Adds counts, the most frequent first.

@@ -12,6 +12,7 @@ mod control;
 mod error;
 mod gauge;
 pub mod html;
+pub mod merge;
 pub mod nature;
 pub mod options;
 pub mod pattern;
@@ -37,6 +38,7 @@ mod words;
 
 pub use certificate::{Arm, Certificate, Verdict};
 pub use error::CertifyError;
+pub use merge::lives;
 pub use options::{Api, Options, Progress, Secret, Silent, Target};
 pub use plan::Plan;
 pub use power::{Measured, measure, small};

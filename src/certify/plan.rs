@@ -173,11 +173,14 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
         Arm::First => 0,
         Arm::Repeat => prompts * (repeats + 1),
         // The same answers as those of cold crowds, alone.
-        Arm::Prefix => 0,
+        Arm::Prefix if options.asks(Arm::ConcurrentCold) => 0,
+        Arm::Prefix => 2 * prompts,
         Arm::Stream => 2 * few,
         Arm::Score => few,
-        // Where nothing but new prompts is cold, each is asked alone after its crowd.
-        Arm::ConcurrentCold => crowds * rounds + prompts * options.concurrency.len() as u64,
+        // Where nothing but new prompts is cold, each is asked alone after its crowd; else twice before all.
+        Arm::ConcurrentCold => {
+            crowds * rounds + prompts * (options.concurrency.len() as u64 * rounds).max(2)
+        }
         Arm::ConcurrentWarm => crowds * rounds,
         Arm::ConcurrentMixed => mixed * rounds,
         Arm::Order => 2 * order,

@@ -1,7 +1,9 @@
 //! A whole run: probe, arms, controls, verdict.
 
 use super::arms::concurrent::Kind;
-use super::arms::{Bench, alone, concurrent, many, order, prefix, scored, seed, stream};
+use super::arms::{
+    Bench, alone, cold, concurrent, is_equal, many, order, prefix, scored, seed, stream,
+};
 use super::certificate::{
     Arm, ArmRecord, CERTIFICATE_SCHEMA, Certificate, Control, Controls, Reference, Settings,
     Witness,
@@ -9,6 +11,7 @@ use super::certificate::{
 use super::clusters;
 use super::control;
 use super::error::CertifyError;
+use super::merge::asked;
 use super::options::{Options, Progress, Target};
 use super::plan::{FEW, Plan};
 use super::probe::{self, Facts};
@@ -21,13 +24,15 @@ use super::smallest;
 use super::stats;
 use super::verdict::{self, Circumstances};
 use super::wire::hidden::Hidden;
-use super::wire::{Client, Dialect};
+use super::wire::{Answer, Client, Dialect};
 use super::words;
 use crate::env::Tool;
 
 /// Why an arm is not asked although it could be.
 const NOT_ASKED: &str = "not asked for, or left out to fit the budget";
 const NOT_REPEATABLE: &str = "warm answers one at a time differ already: there is no reference";
+const NO_WARM_REFERENCE: &str = "too few answers one at a time: there is no reference";
+const NO_COLD_ANSWERS: &str = "too few cold answers one at a time: there is no reference";
 const NO_COLD_REFERENCE: &str = "first answers differ from later ones, and no field keeps a prompt cold: there is no cold reference";
 const COLD_NOT_REPEATABLE: &str =
     "cold answers one at a time differ already: there is no reference";
@@ -89,6 +94,7 @@ pub fn run(
         broke_off: broke_off.as_deref(),
         clusters: clusters.as_ref(),
         contradicted: bench.session.contradicted,
+        prompts: bench.known.iter().filter(|known| known.warm_is_clean).count() as u64,
     };
     let (verdict, reasons) = verdict::decide(&records, &levels, &around);
     let answers = references(&bench);
@@ -143,6 +149,7 @@ fn arms(
     let options = bench.options;
     stage(bench, Arm::First);
     let [first, repeat] = alone::begin(bench);
+    let is_first_clean = first.record.differing == 0;
     let first =
         if options.asks(Arm::First) { first } else { Score::refused(Arm::First, NOT_ASKED) };
     let mut outcomes = vec![first, repeat];
@@ -152,11 +159,15 @@ fn arms(
         outcomes.extend(rest.map(|arm| Score::refused(arm, why.as_str())));
         return Ok((outcomes, not_asked(why)));
     }
-    let is_first_clean = outcomes[0].record.differing == 0;
     let is_repeatable = bench.is_repeatable();
-    let warm = (!is_repeatable).then_some(NOT_REPEATABLE);
+    let no_warm = if bench.warm_differs() { NOT_REPEATABLE } else { NO_WARM_REFERENCE };
+    let warm = (!is_repeatable).then_some(no_warm);
+    if options.asks(Arm::Prefix) || options.asks(Arm::ConcurrentCold) {
+        stage(bench, Arm::Prefix);
+        cold::ask_alone(bench);
+    }
     outcomes.push(one(bench, Arm::Prefix, None, prefix::run));
-    bench.cached_matters = !is_first_clean || outcomes[2].record.differing > 0;
+    bench.cached_matters = !is_first_clean || is_cached_another(bench);
     outcomes.push(one(bench, Arm::Stream, warm, stream::run));
     outcomes.push(one(bench, Arm::Score, warm, scored::run));
     let mut time = Score::new(Arm::Time);
@@ -169,13 +180,14 @@ fn arms(
     bench.session.ledger.stage("positive control");
     let positive = match is_repeatable {
         true => control::positive(bench, target)?,
-        false => not_asked(NOT_REPEATABLE.into()),
+        false => not_asked(no_warm.into()),
     };
     let mut after = Score::new(Arm::After);
     let cold = match bench.session.dialect.cold {
-        Some(_) if !bench.known.iter().all(|known| known.cold_is_clean) => Err(COLD_NOT_REPEATABLE),
+        Some(_) if bench.cold_differs() => Err(COLD_NOT_REPEATABLE),
+        Some(_) if !bench.is_cold_repeatable() => Err(NO_COLD_ANSWERS),
         Some(_) => Ok(Kind::Cold),
-        None if !is_repeatable => Err(NOT_REPEATABLE),
+        None if !is_repeatable => Err(no_warm),
         None if !is_first_clean => Err(NO_COLD_REFERENCE),
         None => Ok(Kind::New),
     };
@@ -199,6 +211,16 @@ fn arms(
     }
     outcomes.push(conclude(time, Arm::Time, asks_time, warm));
     Ok((outcomes, positive))
+}
+
+/// Whether the cold answer to a prompt is another one than the warm answer to it.
+fn is_cached_another(bench: &Bench<'_, '_>) -> bool {
+    let pair = |cold: &[Answer], warm: &[Answer]| match (cold.first(), warm.last()) {
+        (Some(cold), Some(warm)) => !is_equal(cold, warm),
+        _ => false,
+    };
+    let mut clean = bench.known.iter().filter(|known| known.cold_is_clean && known.warm_is_clean);
+    clean.any(|known| pair(&known.cold, &known.warm))
 }
 
 fn stage(bench: &Bench<'_, '_>, arm: Arm) {
@@ -282,14 +304,14 @@ fn references(bench: &Bench<'_, '_>) -> Vec<Reference> {
     let mut references = Vec::new();
     for (number, known) in bench.known.iter().enumerate() {
         let Some(answer) = known.warm.last() else { continue };
-        let body = serde_json::to_string(&bench.session.sent(&known.call).body);
         references.push(Reference {
             prompt: number as u32,
-            prompt_sha256: samples::sha256(body.unwrap_or_default().as_bytes()),
+            prompt_sha256: asked::digest(&bench.session.sent(&known.call).body),
             prompt_tokens: answer.prompt_tokens,
             text_sha256: samples::sha256(answer.text.as_bytes()),
             values_sha256: samples::values(answer).map(|kind| samples::hex(&kind)),
-            repeatable: known.warm_is_clean,
+            // Where an answer changed later, the changed one is the only one left.
+            repeatable: known.warm_is_clean && known.warm.len() > 1,
         });
     }
     references
@@ -297,11 +319,12 @@ fn references(bench: &Bench<'_, '_>) -> Vec<Reference> {
 
 /// Lengths of the judged prompts, in tokens as the server counts them, else as they were made.
 fn lengths(bench: &Bench<'_, '_>) -> String {
-    let counted = bench.known.iter().filter_map(|k| k.warm.last().and_then(|a| a.prompt_tokens));
+    let known = || bench.known.iter().filter(|known| known.warm_is_clean);
+    let counted = known().filter_map(|k| k.warm.last().and_then(|a| a.prompt_tokens));
     let mut lengths: Vec<u64> = counted.collect();
-    let unit = match lengths.is_empty() && !bench.known.is_empty() {
+    let unit = match lengths.is_empty() && known().next().is_some() {
         true => {
-            lengths.extend(bench.known.iter().map(|k| k.call.prompt.length() as u64));
+            lengths.extend(known().map(|k| k.call.prompt.length() as u64));
             "token ids or characters, which the server does not count"
         }
         false => "tokens",

@@ -124,7 +124,7 @@ pub(crate) fn firsts(
             let calls = calls.iter().map(|call| Call { stream: false, ..call.clone() }).collect();
             let delays = first.delays_ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
             let case = Case { calls, place: first.place as usize, delays, new: first.new };
-            match Search::new(session, first.seen, &case).run(case) {
+            match Search::new(session, first.seen).run(case) {
                 Ok(shrunk) => {
                     first.shrunk = Some(shrunk);
                     break;
@@ -252,16 +252,9 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(session: &Session<'a>, [n, of]: [u64; 2], case: &Case) -> Search<'a> {
+    fn new(session: &Session<'a>, [n, of]: [u64; 2]) -> Search<'a> {
         let rate = (n as f64 / of.max(1) as f64).clamp(0.05, 0.95);
-        let trials = |p| stats::trials_for(rate, p).clamp(TRIALS.0, TRIALS.1);
-        let trials_each = match (case.calls.len(), case.new.request) {
-            // Without neighbours nothing is left to timing.
-            (1, false) => TRIALS.0,
-            // But some new prompts show it, and others don't.
-            (1, true) => trials(0.9),
-            _ => trials(0.95),
-        };
+        let trials_each = stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1);
         Search {
             session: session.beside(),
             requests_before: session.ledger.requests(),
@@ -308,6 +301,8 @@ impl<'a> Search<'a> {
         let n = whole.calls.len();
         if n == 1 {
             let shown = self.shows(whole, 1)?;
+            // How many it took says how often it shows.
+            self.trials_each = (2 * self.trials).clamp(TRIALS.0, TRIALS.1);
             return shown.ok_or_else(|| format!("not seen again in {} new prompts", self.trials));
         }
         let mut count = 1;

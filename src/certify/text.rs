@@ -155,7 +155,8 @@ fn held(certificate: &Certificate) -> String {
 }
 
 fn lengths(certificate: &Certificate) -> String {
-    let counted = certificate.answers.iter().filter_map(|answer| answer.prompt_tokens);
+    let claimed = certificate.answers.iter().filter(|answer| answer.repeatable);
+    let counted = claimed.filter_map(|answer| answer.prompt_tokens);
     match (counted.clone().min(), counted.max()) {
         (Some(least), Some(most)) => format!(", prompts of {least} to {most} tokens"),
         _ => String::new(),

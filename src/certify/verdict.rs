@@ -21,6 +21,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) clusters: Option<&'a Clusters>,
     /// Crowds whose witnesses contradicted each other.
     pub(crate) contradicted: u64,
+    /// Judged prompts that have a clean answer alone: those whose lengths are claimed.
+    pub(crate) prompts: u64,
 }
 
 /// Share of a level's judged requests that must be answered for the level to be claimed.
@@ -185,10 +187,23 @@ fn not_judged(arms: &[ArmRecord], around: &Circumstances<'_>) -> Vec<String> {
         format!("{} could not be judged: {why}", record.arm)
     };
     let mut missing: Vec<String> = arms.iter().filter(needed).map(why).collect();
+    missing.extend(arms.iter().filter_map(|record| not_compared(record, around)));
     if around.options.arms.iter().all(|arm| *arm == Arm::Repeat) {
         missing.push("nothing but repeats was asked for".into());
     }
     missing
+}
+
+/// Prompts that were never compared in a crowd of a kind: with each goes a length that would be claimed of it.
+fn not_compared(record: &ArmRecord, around: &Circumstances<'_>) -> Option<String> {
+    let is_claimed = Arm::COMPANY.contains(&record.arm) && record.verdict == Verdict::Held;
+    let (n, of) = (around.prompts.saturating_sub(record.prompts), around.prompts);
+    (is_claimed && n > 0).then(|| {
+        format!(
+            "{}: {n} of {of} prompts, each of a length of its own, were never compared",
+            record.arm
+        )
+    })
 }
 
 #[cfg(test)]
@@ -216,7 +231,7 @@ mod tests {
     fn arm(arm: Arm, verdict: Verdict, met: [u64; 2]) -> ArmRecord {
         let mut record = Score::refused(arm, "not asked").record;
         record.verdict = verdict;
-        record.of = 1;
+        (record.of, record.prompts) = (1, 1);
         let differing = u64::from(verdict == Broken);
         let level = |(sent, met): (u32, u64)| Level {
             sent,
@@ -261,6 +276,7 @@ mod tests {
             broke_off: given.broke_off,
             clusters: None,
             contradicted: 0,
+            prompts: 1,
         };
         let levels = levels(arms, &given.options, &controls.positive);
         (decide(arms, &levels, &around).0, levels.iter().map(|level| level.verdict).collect())
@@ -280,6 +296,10 @@ mod tests {
             some[i] = Undecided;
             assert_eq!(verdict(&given(), &all(some, [16, 16])).0, Undecided);
         }
+        // Of a prompt that no crowd answered, nothing is claimed.
+        let mut fewer = crowds.clone();
+        fewer[3].prompts = 0;
+        assert_eq!(verdict(&given(), &fewer).0, Undecided);
         let mut no_first = crowds.clone();
         no_first[0].verdict = Undecided;
         assert_eq!(verdict(&given(), &no_first).0, Undecided);
@@ -323,6 +343,7 @@ mod tests {
             broke_off: None,
             clusters: None,
             contradicted: 0,
+            prompts: 1,
         };
         let arms = all([Broken; 3], [16, 16]);
         assert_eq!(decide(&arms, &[], &around).0, Undecided);

@@ -11,6 +11,7 @@ mod a4_verdict;
 mod arms;
 mod fixture;
 mod hostile;
+mod lives;
 mod out;
 mod power;
 mod reproduce;
@@ -119,6 +120,9 @@ fn main() -> ExitCode {
         hostile::a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided,
         hostile::an_address_without_a_server_is_unusable,
         hostile::the_key_is_sent_and_never_shown,
+        lives::a_fault_of_one_life_in_three_is_counted,
+        lives::a_life_whose_answers_are_others_is_seen_between_lives,
+        lives::lives_that_are_alike_are_held,
         out::a_crowd_is_shrunk_to_what_the_fault_needs,
         out::what_the_fault_needs_is_not_cut,
         out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows,

@@ -2,7 +2,7 @@
 //!
 //! Repeats after the first answer are the negative control: what differs there differs without any crowd, and such answers are no
 //! reference for crowds. A first answer that differs from later ones, which agree, is a finding of its own: a cache, a warm-up, or
-//! another replica.
+//! another replica. Where later answers to any prompt differ, chance would make some first ones differ too: they show nothing.
 
 use super::super::certificate::Arm;
 use super::super::compare::{Parts, compare};
@@ -10,7 +10,12 @@ use super::super::pattern::{Pattern, Shape};
 use super::super::plan::groups;
 use super::super::score::{Outcome, Score};
 use super::super::wire::{Answer, Call};
-use super::{Bench, Known, OTHER_START, against, alone, is_equal, same_prompt, same_start};
+use super::{
+    Bench, Known, OTHER_START, against, alone, is_equal, no_reference, same_prompt, same_start,
+};
+
+/// Prompts whose first answers differ that are asked again, and how often: several replicas may have agreed by chance.
+const CONFIRMED: (usize, u32) = (4, 3);
 
 /// Asks every judged prompt for the first time, and `repeats` times after that. Each pass goes through all prompts, in an order
 /// of its own: a repeat right after itself would see a warmer server than any other request, and replicas that take turns would
@@ -27,8 +32,11 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
                 first: None,
                 warm: Vec::new(),
                 warm_is_clean: false,
+                warm_differs: false,
                 cold: Vec::new(),
                 cold_is_clean: false,
+                cold_differs: false,
+                cold_lacks: None,
                 took: Default::default(),
             }
         })
@@ -52,8 +60,13 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
             }
         }
     }
+    if options.asks(Arm::First) {
+        confirm_first(bench);
+    }
     for number in 0..bench.known.len() {
         judge_repeats(bench, &mut repeat, number);
+    }
+    for number in 0..bench.known.len() {
         judge_first(bench, &mut first, number);
     }
     let (mut first, repeat) = (first.conclude(), repeat.conclude());
@@ -64,18 +77,40 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
     [first, repeat]
 }
 
+/// More answers to prompts whose first answer differs from later ones, which agree.
+fn confirm_first(bench: &mut Bench<'_, '_>) {
+    let (prompts, times) = CONFIRMED;
+    let differs = |known: &Known| {
+        let later =
+            known.warm.first().filter(|later| known.warm.iter().all(|w| is_equal(later, w)));
+        later.zip(known.first.as_ref()).is_some_and(|(later, first)| !is_equal(first, later))
+    };
+    let all = (0..bench.known.len()).filter(|n| differs(&bench.known[*n]));
+    for number in all.take(prompts).collect::<Vec<usize>>() {
+        for _ in 0..times {
+            let call = bench.known[number].call.clone();
+            // Of what is not answered nothing is concluded.
+            if let Ok(answer) = bench.ask(&call) {
+                bench.known[number].warm.push(answer);
+            }
+        }
+    }
+}
+
 /// All pairs of the answers after the first one.
 fn judge_repeats(bench: &mut Bench<'_, '_>, score: &mut Score, number: usize) {
     let known = &bench.known[number];
-    let mut is_clean = known.warm.len() >= 2;
+    let mut differs = false;
     for (i, got) in known.warm.iter().enumerate().skip(1) {
         if let Some((expected, comparison)) = against(&known.warm[..i], got) {
-            is_clean &= comparison.difference.is_none();
+            differs |= comparison.difference.is_some();
             let call = &known.call;
             alone(bench.session, score, number as u32, (call, expected), (call, got), comparison);
         }
     }
-    bench.known[number].warm_is_clean = is_clean;
+    let known = &mut bench.known[number];
+    known.warm_differs = differs;
+    known.warm_is_clean = known.warm.len() >= 2 && !differs;
 }
 
 fn judge_first(bench: &Bench<'_, '_>, score: &mut Score, number: usize) {
@@ -83,8 +118,8 @@ fn judge_first(bench: &Bench<'_, '_>, score: &mut Score, number: usize) {
     let Some(first) = &known.first else { return };
     let all: Vec<&Answer> = [first].into_iter().chain(&known.warm).collect();
     score.pattern(Pattern::of(all.len(), |a, b| is_equal(all[a], all[b])));
-    if !known.warm_is_clean {
-        score.void_for("later answers to the same prompt differ among themselves".into());
+    if bench.warm_differs() {
+        score.void_for("later answers differ among themselves".into());
         return;
     }
     let Some((later, _)) = against(&known.warm, first) else { return };
@@ -119,7 +154,7 @@ pub(crate) fn compare_again(
 ) {
     let known = &bench.known[number as usize];
     if !known.warm_is_clean {
-        score.void_for("answers alone to the same prompt differ among themselves".into());
+        score.void_for(no_reference(known.warm_differs));
         return;
     }
     let same = || known.warm.iter().filter(|reference| same_start(reference, &got));

@@ -13,7 +13,9 @@ use super::super::plan::{groups, judged_among_new};
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::{Crowd, Member};
 use super::super::wire::{Answer, Call};
-use super::{Bench, OTHER_START, against, alone, is_equal, same_prompt, same_start};
+use super::{
+    Bench, OTHER_START, against, alone, is_cold, is_equal, no_reference, same_prompt, same_start,
+};
 
 /// Differing answers from which on larger crowds of the arm are not sent: what they would show is known.
 const DIFFERING_ENOUGH: u64 = 4;
@@ -21,6 +23,9 @@ const DIFFERING_ENOUGH: u64 = 4;
 const NEIGHBOUR_ANSWERS: u32 = 2;
 /// Part of the time of an answer within which new neighbours arrive.
 const ARRIVALS: (f64, f64) = (0.1, 0.6);
+
+/// Why an answer alone that equals the one in its crowd is no reference for a new prompt.
+const FROM_THE_CROWD: &str = "the answer alone took from the cache what its crowd had left there, and no field keeps it from that";
 
 /// A crowd of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,16 +191,19 @@ fn judge(
             }
         };
         let comparison = compare(&reference, &got, Parts::All);
+        // A difference counts all the same.
+        if kind == Kind::New && comparison.difference.is_none() && !is_cold(&reference) {
+            score.void_for(FROM_THE_CROWD.into());
+            continue;
+        }
         let (what, load) = ((kind, number), (calls.len() as u32, met.in_flight));
         bench.seen.push(Sighting::of(what, load, &reference, &got, &comparison));
-        if comparison.difference.is_some()
-            && confirm(bench, kind, after, number, &calls[place], &reference, &got)
-                == Confirmed::LeftBehind
-        {
-            score.void_for(
-                "the answer alone changed too: what the crowd left behind, or a server that changed"
-                    .into(),
-            );
+        let confirmed = match comparison.difference {
+            Some(_) => confirm(bench, kind, after, number, &calls[place], &reference, &got),
+            None => Confirmed::Crowd,
+        };
+        if let Some(why) = confirmed.void() {
+            score.void_for(why.into());
             continue;
         }
         let session = &*bench.session;
@@ -238,11 +246,10 @@ fn reference(
         let found: Option<(&Answer, Comparison)> = against(answers.iter().filter(same), got);
         found.map(|(reference, _)| reference.clone()).ok_or_else(|| OTHER_START.to_owned())
     };
-    let unclean = || Err("answers alone to the same prompt differ among themselves".to_owned());
     match kind {
-        Kind::Cold if !known.cold_is_clean => unclean(),
+        Kind::Cold if !known.cold_is_clean => Err(no_reference(known.cold_differs)),
         Kind::Cold => of(&known.cold, true),
-        Kind::Warm | Kind::Mixed if !known.warm_is_clean => unclean(),
+        Kind::Warm | Kind::Mixed if !known.warm_is_clean => Err(no_reference(known.warm_differs)),
         // Where what is cached changes an answer, a crowd is compared only with what was cached alike.
         Kind::Warm | Kind::Mixed => of(&known.warm, bench.cached_matters),
         Kind::New => match bench.session.one(call) {
@@ -256,10 +263,25 @@ fn reference(
 /// What the request alone says after a crowd whose answer differed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confirmed {
-    /// Its reference again, or nothing: the difference is the crowd's.
+    /// Its reference again, or nothing, or another one that stays: the difference is the crowd's.
     Crowd,
     /// The crowd's answer.
     LeftBehind,
+    /// Another answer each time.
+    Unsettled,
+}
+
+impl Confirmed {
+    /// Why the answer in the crowd shows nothing, if it does not.
+    fn void(self) -> Option<&'static str> {
+        match self {
+            Confirmed::Crowd => None,
+            Confirmed::LeftBehind => Some(
+                "the answer alone changed too: what the crowd left behind, or a server that changed",
+            ),
+            Confirmed::Unsettled => Some("answers alone no longer repeat"),
+        }
+    }
 }
 
 fn confirm(
@@ -271,27 +293,35 @@ fn confirm(
     reference: &Answer,
     got: &Answer,
 ) -> Confirmed {
-    let call = match kind {
-        Kind::Cold => Call { cold: Some(bench.session.salt()), ..call.clone() },
-        _ => call.clone(),
+    let again = |bench: &mut Bench<'_, '_>| {
+        let call = match kind {
+            Kind::Cold => Call { cold: Some(bench.session.salt()), ..call.clone() },
+            _ => call.clone(),
+        };
+        let answer = bench.ask(&call).ok()?;
+        Some((call, answer))
     };
-    let Ok(again) = bench.ask(&call) else { return Confirmed::Crowd };
-    let comparison = compare(reference, &again, Parts::All);
+    let Some((sent, alone_again)) = again(bench) else { return Confirmed::Crowd };
+    let comparison = compare(reference, &alone_again, Parts::All);
     if comparison.difference.is_none() {
         return Confirmed::Crowd;
     }
-    if same_prompt(reference, &again) {
-        let (session, reference) = (&*bench.session, (&call, reference));
-        alone(session, after, number, reference, (&call, &again), comparison);
+    if same_prompt(reference, &alone_again) {
+        let (session, reference) = (&*bench.session, (&sent, reference));
+        alone(session, after, number, reference, (&sent, &alone_again), comparison);
     }
-    let is_left_behind = is_equal(&again, got);
+    let confirmed = match is_equal(&alone_again, got) {
+        true => Confirmed::LeftBehind,
+        // A state that the crowd left behind stays as it is; chance does not.
+        false => match again(bench) {
+            Some((_, third)) if !is_equal(&third, &alone_again) => Confirmed::Unsettled,
+            _ => Confirmed::Crowd,
+        },
+    };
     match kind {
-        Kind::Cold => bench.known[number as usize].cold = vec![again.clone(), again],
-        Kind::Warm | Kind::Mixed => bench.known[number as usize].warm = vec![again],
+        Kind::Cold => bench.known[number as usize].cold = vec![alone_again.clone(), alone_again],
+        Kind::Warm | Kind::Mixed => bench.known[number as usize].warm = vec![alone_again],
         Kind::New => {}
     }
-    match is_left_behind {
-        true => Confirmed::LeftBehind,
-        false => Confirmed::Crowd,
-    }
+    confirmed
 }

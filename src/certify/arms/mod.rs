@@ -45,12 +45,18 @@ pub(crate) struct Known {
     pub(crate) first: Option<Answer>,
     /// Answers alone after that one: what later answers are compared with.
     pub(crate) warm: Vec<Answer>,
-    /// Whether those that were asked for first are equal among themselves.
+    /// Whether there are at least two of those that were asked for first, all equal.
     pub(crate) warm_is_clean: bool,
+    /// Whether two of them differ: then it is not for lack of answers that they are no reference.
+    pub(crate) warm_differs: bool,
     /// Answers alone with nothing of the prompt cached.
     pub(crate) cold: Vec<Answer>,
     /// Whether there are at least two of these, all equal.
     pub(crate) cold_is_clean: bool,
+    /// Whether two of them differ, and not only the first one from those after it.
+    pub(crate) cold_differs: bool,
+    /// Why there are too few of these.
+    pub(crate) cold_lacks: Option<String>,
     /// How long the last answer alone took.
     pub(crate) took: Duration,
 }
@@ -67,10 +73,24 @@ impl Bench<'_, '_> {
         self.session.one(call).map(|exchange| exchange.answer)
     }
 
-    /// Whether the warm answers of every prompt that has any are repeatable.
+    /// Whether warm answers repeat: those of a prompt at least, and of none they differ.
     pub(crate) fn is_repeatable(&self) -> bool {
-        let asked = || self.known.iter().filter(|known| !known.warm.is_empty());
-        asked().next().is_some() && asked().all(|known| known.warm_is_clean)
+        self.known.iter().any(|known| known.warm_is_clean) && !self.warm_differs()
+    }
+
+    /// Whether warm answers to any prompt differ.
+    pub(crate) fn warm_differs(&self) -> bool {
+        self.known.iter().any(|known| known.warm_differs)
+    }
+
+    /// The same of cold answers: those of a prompt repeat, and of none they differ.
+    pub(crate) fn is_cold_repeatable(&self) -> bool {
+        self.known.iter().any(|known| known.cold_is_clean) && !self.cold_differs()
+    }
+
+    /// Whether cold answers to any prompt differ.
+    pub(crate) fn cold_differs(&self) -> bool {
+        self.known.iter().any(|known| known.cold_differs)
     }
 
     /// How long an answer alone takes, as a rule.
@@ -121,6 +141,14 @@ pub(crate) fn alone(
     let requests = Requests { sent: &sent, reference, crowd, place: 0, delays_ms: &[0], new };
     score.case();
     score.take(Trial { prompt, sent: 1, in_flight: 1, comparison, expected, got, requests });
+}
+
+/// Why answers alone to a prompt are no reference.
+pub(crate) fn no_reference(differ: bool) -> String {
+    match differ {
+        true => "answers alone to the same prompt differ among themselves".into(),
+        false => "too few answers alone to the same prompt".into(),
+    }
 }
 
 /// Why an answer is not compared whose reference started from something else.

@@ -6,11 +6,17 @@ use super::super::certificate::Arm;
 use super::super::compare::{Parts, compare};
 use super::super::score::{Outcome, Score};
 use super::super::wire::Answer;
-use super::{Bench, alone, cold, is_cold, same_prompt};
+use super::{Bench, alone, is_cold, same_prompt};
 
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Prefix);
-    cold::ask_alone(bench, &mut score);
+    let lacks = bench.known.iter().filter_map(|known| known.cold_lacks.clone());
+    lacks.for_each(|why| score.void_for(why));
+    // Where answers of either side differ anyway, chance would make some pairs differ.
+    if bench.warm_differs() || bench.cold_differs() {
+        score.refuse("warm or cold answers differ among themselves: there is no reference");
+        return score.conclude();
+    }
     let counted = bench.facts.hits_counted.clone();
     let (mut hits, mut has_hit) = (0, counted.is_some());
     for (number, known) in bench.known.iter().enumerate() {

