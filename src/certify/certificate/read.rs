@@ -107,7 +107,7 @@ pub(in crate::certify) mod tests {
             "seconds": 0.0,
             "answers": [],
             "settings": {
-                "seed": 0, "concurrency": [4], "prompts": 2, "prompt_tokens": [17], "nonce": 0, "arms": [],
+                "seed": 0, "concurrency": [4], "prompts": 2, "prompt_tokens": [17], "nonce": 0, "headers": [], "arms": [],
                 "alternatives": 5, "answers_min": 29, "repeats": 2, "rounds": 1, "answer_tokens": 32,
                 "max_requests": 900, "max_tokens": 600_000, "timeout_s": 60.0, "seconds_max": 600.0,
             },
