@@ -154,8 +154,8 @@ pub(crate) fn a4_34_refusals_void_cases_and_budgets_hold() {
         }
     }
     let budgets = [
-        Options { requests_max: 60, ..small(&CROWDS) },
-        Options { tokens_max: 5000, ..small(&CROWDS) },
+        Options { requests_max: 80, ..small(&CROWDS) },
+        Options { tokens_max: 10_000, ..small(&CROWDS) },
         Options { time_max: Duration::from_millis(300), ..small(&CROWDS) },
     ];
     for options in budgets {

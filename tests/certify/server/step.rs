@@ -22,7 +22,9 @@ impl Step {
     pub(crate) fn of(running: &[Sequence], marked: &mut Option<usize>, faults: &Faults) -> Self {
         let width = running.len() + faults.strangers;
         if width > 1 && marked.is_none() {
-            *marked = running.first().map(|sequence| sequence.prompt_tokens);
+            // Prompts of one request are no company of each other's.
+            let mut ones = running.iter().filter(|one| one.params.prompts.len() == 1);
+            *marked = ones.next().map(|sequence| sequence.prompt_tokens);
         }
         let lengths: BTreeSet<usize> =
             running.iter().map(|sequence| sequence.prompt_tokens).collect();
@@ -55,6 +57,7 @@ impl Step {
             }
             When::PromptTokensAbove(count) => self.width > 1 && of.prompt_tokens > count,
             // A sequence that decodes is not the one whose prompt is read.
+            When::ReadInCompany => of.hit.width > 1 || of.read_width > 1,
             When::PrefillInStep(least) => of.produced > 0 && self.prefill_tokens >= least.max(1),
             When::ManyPrompts => of.params.prompts.len() > 1,
             When::InLife(one) => life == one,
