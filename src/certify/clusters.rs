@@ -78,7 +78,7 @@ pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) -> Opti
             }
             clusters
         }
-        false => in_crowds(bench)?,
+        false => in_crowds(bench, smallest_broken(records)?)?,
     };
     for record in records.iter_mut().filter(|r| r.arm.needs_company()) {
         if record.verdict == Verdict::Broken {
@@ -157,8 +157,16 @@ fn told_apart<'m>(
     values.into_iter().find(|(_, groups)| of(groups)).map(|(name, _)| name.to_owned())
 }
 
-fn in_crowds(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
-    if bench.seen.iter().all(|seen| !seen.differs) || company::look_again(bench) {
+/// The smallest crowd in which an answer differs, of any arm that says so. One request of many prompts is none.
+fn smallest_broken(records: &[ArmRecord]) -> Option<u32> {
+    let crowds = records.iter().filter(|r| r.arm.needs_company() && r.arm != Arm::ManyPrompts);
+    let broken = crowds.filter(|record| record.verdict == Verdict::Broken);
+    let levels = broken.flat_map(|record| &record.levels);
+    levels.filter(|level| level.differing > 0).map(|level| level.sent).min()
+}
+
+fn in_crowds(bench: &mut Bench<'_, '_>, size: u32) -> Option<Clusters> {
+    if company::look_again(bench, size) {
         return None;
     }
     let groups = by_prompt(&bench.seen);
@@ -172,7 +180,7 @@ fn in_crowds(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
             .iter()
             .flat_map(|seen| [(0, &seen.marks[0]), (usize::from(seen.differs), &seen.marks[1])]),
     );
-    if told_apart_by.is_none() && company::counts(bench) {
+    if told_apart_by.is_none() && company::counts(bench, size) {
         return None;
     }
     let groups = by_prompt(&bench.seen);

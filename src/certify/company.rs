@@ -28,15 +28,17 @@ const TRIES_MIN: u64 = 6;
 const JOINED_DIFFER: u32 = 2;
 const TRIES_SHOW: f64 = 0.9999;
 
-/// The kind and the size of the smallest crowds that showed a difference, the prompts that differed there, and the share.
-fn smallest(bench: &Bench<'_, '_>) -> Option<(Kind, u32, Vec<u32>, f64)> {
+/// The kind and the size of the smallest crowds that showed a difference, the prompts that differed there, and the share. If only
+/// arms that are asked otherwise saw one, `elsewhere` is the size at which they did.
+fn smallest(bench: &Bench<'_, '_>, elsewhere: u32) -> (Kind, u32, Vec<u32>, f64) {
     let differing = || bench.seen.iter().filter(|seen| seen.differs());
-    let least = differing().min_by_key(|seen| seen.sent)?;
-    let all = bench.seen.iter().filter(|seen| seen.kind == least.kind && seen.sent >= least.sent);
+    let least = differing().min_by_key(|seen| seen.sent);
+    let (kind, size) = least.map_or((Kind::Warm, elsewhere), |seen| (seen.kind, seen.sent));
+    let all = bench.seen.iter().filter(|seen| seen.kind == kind && seen.sent >= size);
     let (n, of) = all.fold((0, 0), |(n, of), seen| (n + u32::from(seen.differs()), of + 1));
     let mut prompts: Vec<u32> = differing().map(|seen| seen.prompt).collect();
     // A few others make up for prompts that are hit seldom.
-    prompts.extend((0..bench.known.len() as u32).filter(|n| is_known(bench, least.kind, *n)));
+    prompts.extend((0..bench.known.len() as u32).filter(|n| is_known(bench, kind, *n)));
     let mut few = Vec::new();
     for prompt in prompts {
         if !few.contains(&prompt) && few.len() < PROMPTS {
@@ -44,8 +46,8 @@ fn smallest(bench: &Bench<'_, '_>) -> Option<(Kind, u32, Vec<u32>, f64)> {
         }
     }
     // New prompts are other ones each time.
-    let kind = if least.kind == Kind::New { Kind::Warm } else { least.kind };
-    Some((kind, least.sent, few, f64::from(n) / f64::from(of.max(1))))
+    let kind = if kind == Kind::New { Kind::Warm } else { kind };
+    (kind, size, few, f64::from(n) / f64::from(of.max(1)))
 }
 
 fn is_known(bench: &Bench<'_, '_>, kind: Kind, number: u32) -> bool {
@@ -55,7 +57,7 @@ fn is_known(bench: &Bench<'_, '_>, kind: Kind, number: u32) -> bool {
 
 /// More crowds like the smallest that showed a difference, of judged prompts alone, until it can be told whether the same few
 /// answers come again. Returns whether all answers of some differ: then company counts for sure.
-pub(super) fn look_again(bench: &mut Bench<'_, '_>) -> bool {
+pub(super) fn look_again(bench: &mut Bench<'_, '_>, elsewhere: u32) -> bool {
     let (mut all_differ, mut requests) = (0, 0);
     for _ in 0..LOOKS_MAX {
         let groups = by_prompt(&bench.seen);
@@ -63,10 +65,13 @@ pub(super) fn look_again(bench: &mut Bench<'_, '_>) -> bool {
         if !is_open {
             return false;
         }
-        let Some((kind, size, prompts, _)) = smallest(bench) else { return false };
+        let (kind, size, prompts, _) = smallest(bench, elsewhere);
         requests += size;
         if is_stable(&groups) && is_mixed(&groups) && requests > 2 * size || requests > REQUESTS_MAX
         {
+            return false;
+        }
+        if prompts.is_empty() {
             return false;
         }
         let prompts: Vec<u32> = prompts.iter().copied().cycle().take(size as usize).collect();
@@ -93,14 +98,14 @@ pub(super) fn look_again(bench: &mut Bench<'_, '_>) -> bool {
 }
 
 /// Whether company is what counts.
-pub(super) fn counts(bench: &mut Bench<'_, '_>) -> bool {
-    same_cache(bench).unwrap_or_else(|| joined(bench))
+pub(super) fn counts(bench: &mut Bench<'_, '_>, elsewhere: u32) -> bool {
+    same_cache(bench, elsewhere).unwrap_or_else(|| joined(bench, elsewhere))
 }
 
 /// Whether answers that differ were made with what is cached for them alone: new prompts are asked alone until they are cached, and
 /// then in a crowd. `None` if none differed, or nothing counts what is cached.
-fn same_cache(bench: &mut Bench<'_, '_>) -> Option<bool> {
-    let (_, size, _, _) = smallest(bench)?;
+fn same_cache(bench: &mut Bench<'_, '_>, elsewhere: u32) -> Option<bool> {
+    let (_, size, _, _) = smallest(bench, elsewhere);
     let (mut same, mut other, mut requests) = (0, 0, 0);
     let cached = |answer: &Answer| answer.cached_tokens.unwrap_or(0);
     let longest = |n: &u32| bench.known[*n as usize].warm.last().map(cached);
@@ -142,11 +147,14 @@ fn same_cache(bench: &mut Bench<'_, '_>) -> Option<bool> {
 }
 
 /// Whether requests that are alone when they begin, and are joined by as many as made a difference, get other answers too.
-fn joined(bench: &mut Bench<'_, '_>) -> bool {
-    let Some((kind, size, prompts, rate)) = smallest(bench) else { return true };
+fn joined(bench: &mut Bench<'_, '_>, elsewhere: u32) -> bool {
+    let (kind, size, prompts, rate) = smallest(bench, elsewhere);
     let delay = bench.usual_time().mul_f64(JOIN_AFTER);
     let tries = stats::trials_for(rate.clamp(0.02, 0.95), TRIES_SHOW).max(TRIES_MIN);
     let (mut seen, mut differing) = (0, 0);
+    if prompts.is_empty() {
+        return true;
+    }
     for i in 0..tries as usize {
         let number = prompts[i % prompts.len()];
         let mut members = concurrent::members(bench, kind, size, &[number]);

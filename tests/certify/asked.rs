@@ -4,7 +4,7 @@ use lockstep::certify::options::OwnPrompt;
 use lockstep::certify::{Api, Arm, CertifyError, Options, Secret, Target, Verdict};
 use serde_json::{Value, json};
 
-use crate::run::{CROWDS, run, small, target, to, with};
+use crate::run::{CROWDS, quick, run, target, to, with};
 use crate::server::{Asked, Faults, Gauge, How, Ids, Server, When};
 
 const DRIFT: How = How::Drift(1e-3);
@@ -22,7 +22,7 @@ fn judged(asked: &[Asked]) -> Vec<&Value> {
 /// Prompts of the lengths that were asked for, to the token, down to two tokens and a single length.
 pub(crate) fn prompts_have_the_lengths_that_were_asked_for() {
     for lengths in [vec![2], vec![3, 700], vec![200, 30, 31, 32]] {
-        let options = Options { prompt_tokens: lengths.clone(), ..small(&CROWDS) };
+        let options = Options { prompt_tokens: lengths.clone(), ..quick(&CROWDS) };
         let clean = with(Faults::default(), &options);
         clean.expect(Verdict::Held);
         let asked = clean.server.completions();
@@ -52,7 +52,7 @@ pub(crate) fn own_prompts_are_judged() {
                 OwnPrompt::Ids(ids) => json!(ids),
             })
             .collect();
-        let options = Options { own_prompts, ..small(&CROWDS) };
+        let options = Options { own_prompts, ..quick(&CROWDS) };
         let clean = with(Faults::default(), &options);
         clean.expect(Verdict::Held);
         let asked = clean.server.completions();
@@ -75,7 +75,7 @@ pub(crate) fn headers_and_fields_go_with_every_request() {
     };
     for faults in [Faults::default(), drifting()] {
         let expected = if faults.disturbances.is_empty() { Verdict::Held } else { Verdict::Broken };
-        let seen = to(faults, &small(&CROWDS), address);
+        let seen = to(faults, &quick(&CROWDS), address);
         seen.expect(expected);
         for asked in seen.server.completions() {
             assert_eq!(asked.headers.get("x-tenant").map(String::as_str), Some(secret));
@@ -91,14 +91,14 @@ pub(crate) fn the_route_that_was_asked_for_is_asked() {
     for (api, path) in [(Api::Chat, "/v1/chat/completions"), (Api::Completions, "/v1/completions")]
     {
         let address = |target: Target| Target { api, ..target };
-        let clean = to(Faults::default(), &small(&CROWDS), address);
+        let clean = to(Faults::default(), &quick(&CROWDS), address);
         clean.expect(Verdict::Held);
         assert!(clean.server.completions().iter().all(|asked| asked.path == path), "{path}");
-        to(drifting(), &small(&CROWDS), address).expect(Verdict::Broken);
+        to(drifting(), &quick(&CROWDS), address).expect(Verdict::Broken);
     }
     let server = Server::start(Faults { chat_only: true, ..Faults::default() });
     let target = Target { api: Api::Completions, ..target(&server) };
-    let error = lockstep::certify::run(&target, &small(&CROWDS), &lockstep::certify::Silent);
+    let error = lockstep::certify::run(&target, &quick(&CROWDS), &lockstep::certify::Silent);
     assert!(matches!(error, Err(CertifyError::Unusable(_))), "there are none");
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn metrics_may_be_at_another_address() {
         let server = Server::start(faults.clone());
         let target = Target { metrics_url: Some(server.metrics_url()), ..target(&server) };
         let certificate =
-            lockstep::certify::run(&target, &small(&CROWDS), &lockstep::certify::Silent)
+            lockstep::certify::run(&target, &quick(&CROWDS), &lockstep::certify::Silent)
                 .expect("a certificate");
         assert_eq!(certificate.verdict, Verdict::Held);
         assert!(certificate.witness.by.contains("running"), "{}", certificate.witness.by);
@@ -122,7 +122,7 @@ pub(crate) fn metrics_may_be_at_another_address() {
 /// As many alternatives as were asked for, or as many as the server gives.
 pub(crate) fn alternatives_are_asked_for() {
     for (alternatives, ids) in [(0, Ids::Everywhere), (1, Ids::Everywhere), (12, Ids::Nowhere)] {
-        let options = Options { alternatives, ..small(&CROWDS) };
+        let options = Options { alternatives, ..quick(&CROWDS) };
         let clean = with(Faults { ids, ..Faults::default() }, &options);
         clean.expect(Verdict::Held);
         let asked = clean.server.completions();
@@ -140,11 +140,11 @@ pub(crate) fn an_address_may_have_a_query() {
     };
     let address =
         |target: Target| Target { url: format!("{}?api-version=1", target.url), ..target };
-    to(faults(Vec::new()), &small(&CROWDS), address).expect(Verdict::Held);
-    to(faults(drifting().disturbances), &small(&CROWDS), address).expect(Verdict::Broken);
+    to(faults(Vec::new()), &quick(&CROWDS), address).expect(Verdict::Held);
+    to(faults(drifting().disturbances), &quick(&CROWDS), address).expect(Verdict::Broken);
     for url in ["", " ", "http://"] {
         let target = Target { url: url.into(), ..Target::default() };
-        let error = lockstep::certify::run(&target, &small(&CROWDS), &lockstep::certify::Silent);
+        let error = lockstep::certify::run(&target, &quick(&CROWDS), &lockstep::certify::Silent);
         assert!(matches!(error, Err(CertifyError::BadInput(_))), "{url:?}: {error:?}");
     }
 }

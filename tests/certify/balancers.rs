@@ -3,7 +3,7 @@
 use lockstep::certify::certificate::Clusters;
 use lockstep::certify::{Arm, Options, Verdict};
 
-use crate::run::{CROWDS, Run, all, run, small, with};
+use crate::run::{CROWDS, Run, all, quick, run, with};
 use crate::server::{Faults, Front, How, When};
 
 fn replicas(front: Front, replicas_named: bool) -> Faults {
@@ -35,7 +35,7 @@ pub(crate) fn replicas_that_stick_to_their_clients_are_one_server() {
 /// The second one gets what is too much for the first: which of both answers follows load at the balancer, not the batch. Two
 /// kinds of answers, each stable, are named, with or without a mark that tells the replicas apart.
 pub(crate) fn a_balancer_that_spills_over_is_not_called_a_fault_of_batches() {
-    for most in [2, 3, 6] {
+    for most in [2, 6] {
         for named in [true, false] {
             let spilling = all(replicas(Front::ReplicasSpilling(most), named));
             spilling.expect(Verdict::Undecided);
@@ -68,14 +68,14 @@ pub(crate) fn replicas_by_chance_or_in_turn_leave_nothing_to_compare_with() {
 pub(crate) fn small_plans_do_not_blame_crowds_for_replicas() {
     let plans = [(2, vec![2]), (2, vec![4]), (3, vec![3]), (4, vec![16])];
     for (prompts, concurrency) in plans {
-        let options = Options { prompts, concurrency, ..small(&CROWDS) };
+        let options = Options { prompts, concurrency, ..quick(&CROWDS) };
         for front in [
             Front::ReplicasRandom,
             Front::ReplicasByTurns,
             Front::ReplicasSpilling(1),
             Front::ReplicasSpilling(3),
         ] {
-            for life in 0..3 {
+            for life in 0..2 {
                 let seen = with(Faults { life, ..replicas(front, false) }, &options);
                 seen.expect_not(Verdict::Broken);
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lockstep::certify::{Arm, Certificate, CertifyError, Options, Verdict, text};
 
-use crate::run::{CROWDS, attempt, small, with};
+use crate::run::{CROWDS, attempt, quick, with};
 use crate::server::{Disturbance, Faults, How, Refusals, Server, When};
 
 const DRIFT: How = How::Drift(1e-3);
@@ -13,7 +13,7 @@ const DRIFT: How = How::Drift(1e-3);
 const AT_ONCE: usize = 4;
 
 fn hasty(arms: &[Arm]) -> Options {
-    Options { timeout: Duration::from_secs(2), time_max: Duration::from_secs(10), ..small(arms) }
+    Options { timeout: Duration::from_secs(2), time_max: Duration::from_secs(10), ..quick(arms) }
 }
 
 /// Some at a time: most of them do nothing but wait.
@@ -55,7 +55,7 @@ fn whole(arms: &[Arm]) -> u64 {
 pub(crate) fn a_server_that_dies_is_never_held() {
     for arms in [&CROWDS[..], &Arm::ALL] {
         let requests = whole(arms);
-        let at: Vec<u64> = (1..requests).step_by(if arms.len() > 3 { 9 } else { 5 }).collect();
+        let at: Vec<u64> = (1..requests).step_by(if arms.len() > 3 { 13 } else { 7 }).collect();
         each(&at, |dies_after| {
             let faults = Faults { dies_after: Some(dies_after), ..Faults::default() };
             let what = format!("after {dies_after} of {requests}");
@@ -69,7 +69,7 @@ pub(crate) fn a_server_that_dies_is_never_held() {
             assert!(why.contains("broke off") || why.contains("control"), "{what}: {said}");
         });
     }
-    let at: Vec<u64> = (1..8).map(|n| n * 150).collect();
+    let at: Vec<u64> = (1..6).map(|n| n * 200).collect();
     each(&at, |ms| {
         let faults = Faults { dies_after_ms: Some(ms), ..Faults::default() };
         let options = Options { rounds: 3, ..hasty(&Arm::ALL) };
@@ -93,7 +93,7 @@ pub(crate) fn what_was_seen_before_the_end_counts() {
 pub(crate) fn a_budget_that_ends_anywhere_holds_nothing() {
     let requests = whole(&Arm::ALL);
     let clean = Faults::default;
-    let at: Vec<u64> = (50..1500).step_by(200).collect();
+    let at: Vec<u64> = (50..1500).step_by(350).collect();
     each(&at, |ms| {
         let options = Options { time_max: Duration::from_millis(ms), ..hasty(&Arm::ALL) };
         if let Some(seen) = in_time(clean(), &options, &format!("{ms} ms")) {
@@ -106,7 +106,7 @@ pub(crate) fn a_budget_that_ends_anywhere_holds_nothing() {
             );
         }
     });
-    let at: Vec<u64> = (40..requests + 60).step_by(16).collect();
+    let at: Vec<u64> = (50..requests + 60).step_by(38).collect();
     each(&at, |requests_max| {
         let options = Options { requests_max, ..hasty(&Arm::ALL) };
         let server = Server::start(clean());
@@ -120,7 +120,7 @@ pub(crate) fn a_budget_that_ends_anywhere_holds_nothing() {
             }
         }
     });
-    let at: Vec<u64> = (500..9000).step_by(900).collect();
+    let at: Vec<u64> = (500..12_000).step_by(2300).collect();
     each(&at, |tokens_max| {
         let options = Options { tokens_max, ..hasty(&Arm::ALL) };
         let server = Server::start(clean());
@@ -175,14 +175,13 @@ pub(crate) fn plans_of_odd_shapes_find_the_same() {
         prompts,
         concurrency: concurrency.to_vec(),
         prompt_tokens: prompt_tokens.to_vec(),
-        ..small(&Arm::ALL)
+        ..quick(&Arm::ALL)
     };
     let plans = [
         of(2, &[2], &[2]),
         of(2, &[2, 3], &[17]),
         of(2, &[64], &[40, 3]),
-        of(3, &[2, 3], &[2, 200]),
-        of(7, &[5], &[33]),
+        of(7, &[5], &[33, 200]),
         of(16, &[4], &[12]),
         Options { repeats: 5, rounds: 2, answer_tokens: 4, ..of(2, &[3], &[20]) },
     ];

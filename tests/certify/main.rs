@@ -11,6 +11,7 @@ mod a4_verdict;
 mod arms;
 mod asked;
 mod balancers;
+mod combined;
 mod early;
 mod endings;
 mod fixture;
@@ -119,6 +120,11 @@ fn main() -> ExitCode {
         endings::a_budget_that_ends_anywhere_holds_nothing,
         endings::storms_of_refusals_decide_nothing_false,
         endings::plans_of_odd_shapes_find_the_same,
+        combined::a_fault_is_found_whatever_the_server_is_like,
+        combined::no_fault_is_none_whatever_the_server_is_like,
+        combined::a_length_that_no_crowd_answered_is_not_claimed,
+        combined::faults_do_not_hide_each_other,
+        combined::a_prefill_in_company_is_found,
         fixture::without_a_fault_a_crowd_gets_the_answers_of_each_alone,
         fixture::a_fault_of_crowds_shows_in_crowds_alone,
         fixture::a_stream_gives_the_plain_answer,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockstep::certify::{Arm, Verdict};
 
-use crate::run::{CROWDS, Run, all, attempt, run, small};
+use crate::run::{CROWDS, Run, all, attempt, quick, run};
 use crate::server::{
     ChatText, Disturbance, Faults, Gauge, How, Ids, Logprobs, Refusals, Server, Stream, When,
 };
@@ -108,7 +108,7 @@ pub(crate) fn the_text_of_a_chat_is_compared_where_it_stands() {
         ..Faults::default()
     };
     let server = Server::start(nothing);
-    let said = match attempt(&server, &small(&CROWDS)) {
+    let said = match attempt(&server, &quick(&CROWDS)) {
         Err(error) => error.to_string(),
         Ok(certificate) => {
             assert_eq!(certificate.verdict, Verdict::Undecided);

@@ -2,7 +2,7 @@
 
 use lockstep::certify::{Arm, Options, Verdict, text};
 
-use crate::run::{CROWDS, all, run, small, with};
+use crate::run::{CROWDS, all, quick, run, with};
 use crate::server::{
     Cold, Disturbance, Faults, Front, Gauge, How, Keeps, Logprobs, Refusals, Stream, When,
 };
@@ -102,7 +102,7 @@ pub(crate) fn each_level_is_claimed_or_not_by_itself() {
     let of = |run: &crate::run::Run| -> Vec<(u32, Verdict)> {
         run.certificate.levels.iter().map(|level| (level.sent, level.verdict)).collect()
     };
-    let plan = Options { concurrency: vec![4, 8, 12], ..small(&CROWDS) };
+    let plan = Options { concurrency: vec![4, 8, 12], ..quick(&CROWDS) };
     for refusals in [Refusals::Unavailable(4), Refusals::Above(5)] {
         let refusing = with(Faults { refusals, ..Faults::default() }, &plan);
         refusing.expect(Verdict::Held);
@@ -146,7 +146,7 @@ pub(crate) fn the_headline_says_the_resolution() {
 pub(crate) fn a_cache_of_long_blocks_is_seen() {
     for block_tokens in [64, 256] {
         let plan =
-            Options { prompt_tokens: vec![17, 300, 64, 600], ..small(&[Arm::Prefix, Arm::First]) };
+            Options { prompt_tokens: vec![17, 300, 64, 600], ..quick(&[Arm::Prefix, Arm::First]) };
         let clean = with(Faults { block_tokens, ..Faults::default() }, &plan);
         clean.expect(Verdict::Held).expect_arm(Arm::Prefix, Verdict::Held);
         let abilities = &clean.certificate.server.abilities;
