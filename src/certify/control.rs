@@ -5,13 +5,11 @@ use super::arms::{Bench, against, alone};
 use super::certificate::{Control, ControlLevel};
 use super::error::CertifyError;
 use super::options::{Options, Target};
-use super::plan::groups;
+use super::plan::{CONTROL_PROMPTS, groups};
 use super::proxy::Proxy;
 use super::session::{Member, Session};
 use super::wire::{Call, Client};
 
-/// Prompts that a server which is known to depend on the batch is asked.
-const PROMPTS: u32 = 8;
 /// Tokens of an answer that only fills a crowd.
 const FILLER_TOKENS: u32 = 8;
 /// Crowds of a level at most: another for one that did not meet, or that showed nothing.
@@ -54,7 +52,7 @@ fn batch_dependent(
     url: &str,
 ) -> Result<Control, CertifyError> {
     let mut session = session(bench, target, url, true)?;
-    let prompts = bench.options.prompts.min(PROMPTS);
+    let prompts = bench.options.prompts.min(CONTROL_PROMPTS);
     let options = Options { prompts, ..bench.options.clone() };
     let mut inner = Bench {
         session: &mut session,

@@ -21,8 +21,8 @@ pub const ALTERNATIVES_MAX: u32 = 100;
 pub const ANSWERS_MIN: u64 = 29;
 /// Tokens of prompts, in turn: from a few to past 1,024, one below, at and one above edges of blocks and powers of two. Each
 /// stretch of four mixes short and long, so that small crowds do too.
-pub const PROMPT_TOKENS: [u32; 16] =
-    [17, 257, 64, 1025, 5, 129, 511, 16, 1024, 33, 255, 63, 1023, 128, 15, 513];
+pub const PROMPT_TOKENS: [u32; 14] =
+    [17, 257, 64, 1025, 5, 129, 511, 16, 1024, 255, 128, 1023, 15, 513];
 
 /// A server, and what is known to be broken beside it.
 #[derive(Clone, Default)]
@@ -163,7 +163,7 @@ impl Default for Options {
             seed: 0,
             nonce: None,
             concurrency: vec![4, 16, 64],
-            prompts: 16,
+            prompts: 14,
             prompt_tokens: PROMPT_TOKENS.to_vec(),
             own_prompts: Vec::new(),
             repeats: 2,
@@ -174,7 +174,7 @@ impl Default for Options {
             shrinks: true,
             timeout: Duration::from_secs(60),
             time_max: Duration::from_secs(600),
-            requests_max: 900,
+            requests_max: 600,
             tokens_max: 600_000,
             answers_min: ANSWERS_MIN,
         }

@@ -9,10 +9,12 @@ use super::random::Random;
 
 /// Prompts of the arms that ask few things of each.
 pub(crate) const FEW: u32 = 4;
-/// The largest level at which the order of arrival is turned round, if there is a smaller one: beyond it that costs too much.
-const ORDER_MAX: u32 = 32;
+/// Prompts whose order of arrival is turned round.
+pub(crate) const ORDERED: u32 = 8;
+/// Prompts that a server which is known to depend on the batch is asked.
+pub(crate) const CONTROL_PROMPTS: u32 = 6;
 /// Requests that finding out about a server takes at most, as far as no field is refused.
-const PROBES: u64 = 30;
+const PROBES: u64 = 26;
 /// Tokens a second that times are given for.
 const TOKENS_A_SECOND: f64 = 1000.0;
 
@@ -165,7 +167,7 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
             u64::from(crowds * level)
         })
         .sum();
-    let order: u64 = order_levels(options).map(|level| crowd_cost(level, options.prompts)).sum();
+    let order = crowd_cost(smallest_level(options), options.prompts.min(ORDERED));
     let all: u64 = levels().map(u64::from).sum();
     let cost = |arm: Arm| match arm {
         Arm::First => 0,
@@ -181,14 +183,14 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
         }
         Arm::ConcurrentWarm => crowds * rounds,
         Arm::ConcurrentMixed => mixed * rounds,
-        Arm::Order => order,
+        Arm::Order => 2 * order,
         Arm::ManyPrompts => 2,
-        Arm::Seed => few * 3 + all.min(u64::from(options.prompts) * rounds),
+        Arm::Seed => few * 3 + u64::from(smallest_level(options)),
         Arm::After => prompts,
         Arm::Time => 2 * few,
     };
-    // With a server that is known to depend on the batch, repeats of all prompts too.
-    let control = all + if known_control { prompts * 3 } else { 0 };
+    // With a server that is known to depend on the batch, repeats of some prompts too.
+    let control = all + if known_control { prompts.min(CONTROL_PROMPTS.into()) * 3 } else { 0 };
     let lengths = options.prompt_tokens.iter().map(|n| u64::from(*n)).sum::<u64>();
     let mean = lengths / options.prompt_tokens.len() as u64;
     let part = |name: &str, requests: u64| {
@@ -204,10 +206,9 @@ fn parts(options: &Options, known_control: bool) -> Vec<Part> {
     parts
 }
 
-/// Levels at which crowds arrive in the reverse order too.
-pub(crate) fn order_levels(options: &Options) -> impl Iterator<Item = u32> + '_ {
-    let least = options.concurrency.iter().copied().min().unwrap_or(2);
-    options.concurrency.iter().copied().filter(move |level| *level <= ORDER_MAX.max(least))
+/// The level of the arms that ask at one only: order of arrival, and seeds.
+pub(crate) fn smallest_level(options: &Options) -> u32 {
+    options.concurrency.iter().copied().min().unwrap_or(2)
 }
 
 /// Requests of one round of a level.

@@ -50,16 +50,20 @@ impl Measured {
 /// Tokens of an answer: a small model gives fewer before the next request of its crowd is there.
 const TOKENS: u32 = 48;
 
-/// The plan that power is measured with: small, and of the arm that the fault is in. 128 answers in crowds: of a fault of rate
-/// 0.1, one in 700,000 runs sees none.
+/// Tokens of its prompts: short, since the fault that is planted does not depend on them.
+const PROMPT_TOKENS: [u32; 8] = [17, 72, 33, 48, 24, 96, 15, 63];
+
+/// The plan that power is measured with: small, and of the arms that *held* takes. 144 answers in crowds: of a fault of rate 0.1,
+/// one in 3,000,000 runs sees none.
 pub fn small(options: &Options) -> Options {
     Options {
         prompts: 8,
+        prompt_tokens: PROMPT_TOKENS.to_vec(),
         repeats: 2,
-        rounds: 8,
+        rounds: 3,
         concurrency: vec![4, 8],
         answer_tokens: TOKENS,
-        arms: vec![Arm::Repeat, Arm::ConcurrentWarm],
+        arms: [Arm::First, Arm::Repeat].into_iter().chain(Arm::COMPANY).collect(),
         shrinks: false,
         ..options.clone()
     }

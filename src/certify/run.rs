@@ -11,6 +11,7 @@ use super::certificate::{
 use super::clusters;
 use super::control;
 use super::error::CertifyError;
+use super::merge::asked;
 use super::options::{Options, Progress, Target};
 use super::plan::{FEW, Plan};
 use super::probe::{self, Facts};
@@ -24,6 +25,7 @@ use super::stats;
 use super::verdict::{self, Circumstances};
 use super::wire::hidden::Hidden;
 use super::wire::{Answer, Client, Dialect};
+use super::words;
 use crate::env::Tool;
 
 /// Why an arm is not asked although it could be.
@@ -125,7 +127,7 @@ pub fn run(
         tokens: ledger.tokens(),
         seconds: ledger.elapsed().as_secs_f64(),
         answers,
-        settings: settings(options, nonce),
+        settings: settings(target, options, nonce),
         tool: Tool::current(),
     };
     without_secrets(certificate, &Hidden::of(target))
@@ -305,14 +307,14 @@ fn references(bench: &Bench<'_, '_>) -> Vec<Reference> {
     let mut references = Vec::new();
     for (number, known) in bench.known.iter().enumerate() {
         let Some(answer) = known.warm.last() else { continue };
-        let body = serde_json::to_string(&bench.session.sent(&known.call).body);
         references.push(Reference {
             prompt: number as u32,
-            prompt_sha256: samples::sha256(body.unwrap_or_default().as_bytes()),
+            prompt_sha256: asked::digest(&bench.session.sent(&known.call).body),
             prompt_tokens: answer.prompt_tokens,
             text_sha256: samples::sha256(answer.text.as_bytes()),
             values_sha256: samples::values(answer).map(|kind| samples::hex(&kind)),
-            repeatable: known.warm_is_clean,
+            // Where an answer changed later, the changed one is the only one left.
+            repeatable: known.warm_is_clean && known.warm.len() > 1,
         });
     }
     references
@@ -363,11 +365,7 @@ fn scope(
         Some(n) => parts.push(format!("under {n} requests of others")),
         None => parts.push("under unknown load of others".into()),
     }
-    let skipped = records.iter().filter(|record| record.of == 0);
-    for record in skipped {
-        let why = record.reason.as_deref().unwrap_or("nothing was compared");
-        parts.push(format!("{} not scored: {why}", record.arm));
-    }
+    parts.extend(words::not_scored(records.iter()));
     parts.extend(facts.notes.iter().cloned());
     parts.extend(plan.left_out.iter().map(|what| format!("left out to fit the budget: {what}")));
     parts.push("the server's own settings are not seen".into());
@@ -377,7 +375,7 @@ fn scope(
     parts.join("; ")
 }
 
-fn settings(options: &Options, nonce: u64) -> Settings {
+fn settings(target: &Target, options: &Options, nonce: u64) -> Settings {
     Settings {
         seed: options.seed,
         concurrency: options.concurrency.clone(),
@@ -387,6 +385,7 @@ fn settings(options: &Options, nonce: u64) -> Settings {
             false => Vec::new(),
         },
         nonce,
+        headers: target.headers.iter().map(|(name, _)| name.clone()).collect(),
         arms: options.arms.clone(),
         alternatives: options.alternatives,
         answers_min: options.answers_min,

@@ -204,7 +204,13 @@ impl Score {
         let finding = self.findings.entry((prompt, position)).or_insert(first);
         finding.count += 1;
         finding.nature = worse(finding.nature, nature);
-        if self.first.is_none() {
+        // A first answer is shown again by its prompt alone: the shortest one is the least to paste.
+        let is_shorter = arm == Arm::First
+            && self
+                .crowd
+                .first()
+                .is_some_and(|kept| requests.reference.prompt.length() < kept.prompt.length());
+        if self.first.is_none() || is_shorter {
             let mut neighbours: Vec<Sent> = requests.crowd.iter().map(requests.sent).collect();
             self.crowd = requests.crowd.to_vec();
             let request = neighbours.remove(requests.place);

@@ -61,7 +61,7 @@ impl<'a> Ledger<'a> {
         self.progress.stage(name);
     }
 
-    /// Takes requests from the budget, all or none.
+    /// Takes `n` requests from the budget, all or none.
     fn take(&self, n: u64, calls: &[Call]) -> Result<(), WireError> {
         if self.requests() + n > self.options.requests_max {
             return Err(WireError::Budget("requests"));
@@ -248,8 +248,8 @@ impl<'a> Session<'a> {
     }
 
     /// Takes the requests from the budget. What it does not hold is not sent, and the run is one that broke off.
-    fn begin(&mut self, n: usize, calls: &[Call]) -> Result<(), WireError> {
-        let begun = self.check_failures().and_then(|()| self.ledger.take(n as u64, calls));
+    fn begin(&mut self, requests: u64, calls: &[Call]) -> Result<(), WireError> {
+        let begun = self.check_failures().and_then(|()| self.ledger.take(requests, calls));
         if let Err(error) = &begun {
             self.broke_off.get_or_insert(error.to_string());
         }
@@ -307,7 +307,7 @@ impl<'a> Session<'a> {
     /// Requests together. `Err` if none was sent; what became of each stands in its place.
     pub(crate) fn crowd(&mut self, members: &[Member]) -> Result<Crowd, WireError> {
         let calls: Vec<Call> = members.iter().map(|member| member.call.clone()).collect();
-        self.begin(calls.len(), &calls)?;
+        self.begin(calls.len() as u64, &calls)?;
         let (results, samples) = self.send_together(members);
         for (call, result) in calls.iter().zip(&results) {
             self.ledger.count(call, result.as_ref().ok().map(|exchange| &exchange.answer));

@@ -18,11 +18,15 @@ use super::stats;
 use super::wire::{Answer, Call, Cold, WireError};
 
 /// Most requests that a search takes, whatever the run's budget.
-const REQUESTS_MAX: u64 = 160;
+const REQUESTS_MAX: u64 = 120;
 /// Times that a candidate is asked, at least and at most.
 const TRIALS: (u64, u64) = (2, 8);
 /// Times that the smallest crowd is asked in the end.
 const CONFIRMATIONS: u64 = 4;
+
+/// Token ids or characters of a prompt that is made anew each time, at least: of shorter ones there are too few for each to be
+/// new.
+const NEW_MIN: u64 = 9;
 
 /// A crowd that was made smaller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,16 +85,19 @@ impl Shrunk {
             (None, _) | (_, true) => "nothing smaller showed one".to_owned(),
             (Some(why), false) => format!("not known to be the smallest: {why}"),
         };
+        let mut sizes = vec![format!("prompt {} of {}", to.prompt, from.prompt)];
+        if from.neighbours > 0 {
+            sizes.insert(0, format!("{} of {} neighbours", to.neighbours, from.neighbours));
+            sizes.push(format!(
+                "their prompts {} of {}",
+                to.neighbour_prompts, from.neighbour_prompts
+            ));
+        }
+        sizes.push(format!("{} of {} tokens", to.answer_tokens, from.answer_tokens));
+        let crowds = if from.neighbours > 0 { "crowds" } else { "new prompts" };
         format!(
-            "{} of {} neighbours, prompt {} of {}, their prompts {} of {}, {} of {} tokens: seen in {n} of {m}, after {} crowds ({ended})",
-            to.neighbours,
-            from.neighbours,
-            to.prompt,
-            from.prompt,
-            to.neighbour_prompts,
-            from.neighbour_prompts,
-            to.answer_tokens,
-            from.answer_tokens,
+            "{}: seen in {n} of {m}, after {} {crowds} ({ended})",
+            sizes.join(", "),
             self.trials
         )
     }
@@ -199,6 +206,15 @@ impl Case {
         }
     }
 
+    /// The longest length to which it is not cut.
+    fn floor(&self, cut: Cut) -> u64 {
+        match cut {
+            Cut::Prompt if self.new.request => NEW_MIN - 1,
+            Cut::NeighbourPrompts if self.new.neighbours => NEW_MIN - 1,
+            _ => 0,
+        }
+    }
+
     fn cut(&self, cut: Cut, length: u64) -> Case {
         let mut case = self.clone();
         for (i, call) in case.calls.iter_mut().enumerate() {
@@ -238,10 +254,11 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(session: &Session<'a>, [n, of]: [u64; 2]) -> Search<'a> {
         let rate = (n as f64 / of.max(1) as f64).clamp(0.05, 0.95);
+        let trials_each = stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1);
         Search {
             session: session.beside(),
             requests_before: session.ledger.requests(),
-            trials_each: stats::trials_for(rate, 0.95).clamp(TRIALS.0, TRIALS.1),
+            trials_each,
             trials: 0,
             alone: None,
         }
@@ -284,6 +301,8 @@ impl<'a> Search<'a> {
         let n = whole.calls.len();
         if n == 1 {
             let shown = self.shows(whole, 1)?;
+            // How many it took says how often it shows.
+            self.trials_each = (2 * self.trials).clamp(TRIALS.0, TRIALS.1);
             return shown.ok_or_else(|| format!("not seen again in {} new prompts", self.trials));
         }
         let mut count = 1;
@@ -322,18 +341,22 @@ impl<'a> Search<'a> {
                 None => at += 1,
             }
         }
-        // Longest lengths that showed nothing.
-        let mut failed = [0; Cut::ALL.len()];
+        // Longest lengths that showed nothing, or that are not tried.
+        let floors = Cut::ALL.map(|cut| best.case.floor(cut));
+        let mut failed = floors;
         loop {
             let mut is_open = false;
-            for (cut, low) in Cut::ALL.into_iter().zip(&mut failed) {
+            for ((cut, floor), low) in Cut::ALL.into_iter().zip(floors).zip(&mut failed) {
                 let high = best.case.length(cut);
                 if high <= *low + 1 {
                     continue;
                 }
                 is_open = true;
                 // Most faults need no long prompts, so the first step is a large one.
-                let middle = if *low == 0 { high.div_ceil(8) } else { (*low + high) / 2 };
+                let middle = match *low == floor {
+                    true => high.div_ceil(8).max(floor + 1),
+                    false => (*low + high) / 2,
+                };
                 let length = match (cut, best.difference.position) {
                     // What comes after the difference is not needed to see it.
                     (Cut::AnswerTokens, Some(position)) if position + 1 < high => {
@@ -517,5 +540,16 @@ mod tests {
         );
         let size = Size { neighbour_answers: 3, ..whole.size() };
         assert_eq!(whole.cut(Cut::NeighbourAnswers, 3).size(), size);
+    }
+
+    /// Goal: a prompt of one id is no new prompt when it is sent again.
+    #[test]
+    fn prompts_that_are_new_each_time_are_not_cut_to_a_few_ids() {
+        let warm = case(1);
+        assert!(Cut::ALL.iter().all(|cut| warm.floor(*cut) == 0));
+        let mixed = Case { new: New { request: false, neighbours: true }, ..warm.clone() };
+        assert_eq!((mixed.floor(Cut::Prompt), mixed.floor(Cut::NeighbourPrompts)), (0, 8));
+        let new = Case { new: New { request: true, neighbours: true }, ..warm };
+        assert_eq!((new.floor(Cut::Prompt), new.floor(Cut::AnswerTokens)), (8, 0));
     }
 }

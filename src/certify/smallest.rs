@@ -12,7 +12,7 @@ use super::wire::Call;
 /// Prompts that are asked at each number: some of those that differed.
 const PROMPTS: usize = 4;
 /// Requests that the search takes at most.
-const REQUESTS_MAX: u64 = 200;
+const REQUESTS_MAX: u64 = 100;
 
 /// What the search found: the number, and the first difference there with its requests, if it is smaller than those known.
 pub(crate) struct Found {

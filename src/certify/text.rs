@@ -1,89 +1,155 @@
 //! A certificate as text for people: the verdict first, then why, then what was compared and what was not.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::certificate::{Ability, ArmRecord, Certificate, Control, Divergence, Verdict};
-use super::compare::Seen;
+use super::certificate::{
+    Ability, Arm, ArmRecord, Certificate, Control, Divergence, Smallest, Verdict,
+};
+use super::nature::Nature;
 use super::power::Measured;
+use super::words::{
+    clean, compared, control_counts, kinds, not_scored, percent, seen, seen_rate, shortened, sides,
+};
+
+/// Columns of a report's lines. Tables and words without a space may be wider.
+const COLUMNS: usize = 118;
+/// Prompts of which samples are shown one by one.
+const SAMPLES_MAX: usize = 8;
 
 /// The report of a run.
 pub fn report(certificate: &Certificate) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}", summary(certificate));
-    for reason in &certificate.reasons {
-        let _ = writeln!(out, "  {}", clean(reason));
-    }
-    if let Some(smallest) = &certificate.smallest {
-        let _ = writeln!(out, "  {}", clean(&smallest.words()));
+    let line = |out: &mut String, text: &str| {
+        let _ = writeln!(out, "{}", wrapped(&clean(text), "", "  "));
+    };
+    line(&mut out, &summary(certificate));
+    let smallest = certificate.smallest.as_ref().map(Smallest::words);
+    // What the headline says whole is not said again.
+    let headline = claim(certificate);
+    let reasons = certificate.reasons.iter().filter(|reason| **reason != headline);
+    for reason in reasons.chain(&smallest) {
+        let _ = writeln!(out, "{}", wrapped(&clean(reason), "  ", "    "));
     }
     for divergence in &certificate.divergences {
         let _ = write!(out, "\n{}", first_difference(divergence));
     }
     let _ = write!(out, "\n{}", levels(certificate));
-    let _ = write!(out, "\n{}", arms(certificate));
-    let _ = write!(out, "\n{}", findings(certificate));
+    let _ = writeln!(out, "\n{}", arms(certificate));
+    for text in findings(certificate) {
+        line(&mut out, &text);
+    }
     for beside in &certificate.beside {
-        let _ = writeln!(out, "beside the verdict: {}", clean(beside));
+        line(&mut out, &format!("beside the verdict: {beside}"));
+    }
+    if let Some(clusters) = &certificate.clusters {
+        line(&mut out, &format!("kinds of answers: {}", kinds(clusters)));
     }
     let controls = &certificate.controls;
-    let _ = writeln!(out, "positive control: {}", control(&controls.positive));
-    let _ = writeln!(out, "negative control: {}", control(&controls.negative));
+    line(&mut out, &format!("positive control: {}", control(&controls.positive)));
+    line(&mut out, &format!("negative control: {}", control(&controls.negative)));
+    line(&mut out, &in_flight(certificate));
+    line(&mut out, &format!("resolution: {}", resolution(certificate)));
+    for text in samples(certificate) {
+        line(&mut out, &text);
+    }
+    let _ = write!(out, "{}", wrapped(&format!("scope: {}", clean(&certificate.scope)), "", "  "));
+    out
+}
+
+/// The text in lines of at most [`COLUMNS`], broken at spaces; an interval stays whole.
+fn wrapped(text: &str, first: &str, others: &str) -> String {
+    let mut out = String::from(first);
+    let mut column = first.chars().count();
+    let mut last: Option<&str> = None;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if let Some(last) = last {
+            let is_interval = last.starts_with('[') && last.ends_with(',');
+            if column + 1 + width > COLUMNS && !is_interval {
+                out.push('\n');
+                out.push_str(others);
+                column = others.chars().count();
+            } else {
+                out.push(' ');
+                column += 1;
+            }
+        }
+        out.push_str(word);
+        column += width;
+        last = Some(word);
+    }
+    out
+}
+
+fn in_flight(certificate: &Certificate) -> String {
     let witness = &certificate.witness;
-    let _ = write!(
-        out,
+    let mut text = format!(
         "in flight: up to {}, by {}; {} crowds met, {} did not",
         witness.max_in_flight, witness.by, witness.witnessed, witness.unwitnessed
     );
-    match witness.contradicted {
-        0 => out.push('\n'),
-        n => {
-            let _ =
-                writeln!(out, "; in {n} the gauge and the times of tokens contradict each other");
-        }
+    if witness.contradicted > 0 {
+        let n = witness.contradicted;
+        let _ = write!(text, "; in {n} the gauge and the times of tokens contradict each other");
     }
-    let _ = writeln!(out, "resolution: {}", resolution(certificate));
-    for line in certificate.samples.lines() {
-        let _ = writeln!(out, "{line}");
+    text
+}
+
+/// Counts of answers. Of many prompts some are shown.
+fn samples(certificate: &Certificate) -> Vec<String> {
+    let mut lines = certificate.samples.lines();
+    let prompts = certificate.samples.prompts.len();
+    if prompts > SAMPLES_MAX && lines.len() > prompts {
+        let more = format!("and {} prompts more", prompts - SAMPLES_MAX);
+        lines.splice(1 + SAMPLES_MAX..=prompts, [more]);
     }
-    let _ = write!(out, "scope: {}", clean(&certificate.scope));
-    out
+    lines
 }
 
 /// One line that can be pasted: what is claimed, and how finely it was looked at.
 pub fn summary(certificate: &Certificate) -> String {
-    let (word, claim) = match certificate.verdict {
-        Verdict::Held => ("held", held(certificate)),
-        Verdict::Broken => ("BROKEN", broken(certificate)),
-        Verdict::Undecided => {
-            let why = certificate.reasons.first().map_or("nothing was compared", String::as_str);
-            ("could not decide", shortened(why, 160))
-        }
+    let word = match certificate.verdict {
+        Verdict::Held => "held",
+        Verdict::Broken => "BROKEN",
+        Verdict::Undecided => "could not decide",
     };
     format!(
         "{word}: {} at {}: {}; {}, {} requests, {:.1} s",
         clean(&certificate.server.model),
         clean(&certificate.server.url),
-        clean(&claim),
+        clean(&claim(certificate)),
         decimals(certificate),
         certificate.requests,
         certificate.seconds
     )
 }
 
-/// What held is said of: the levels that are claimed, and what they would have shown.
+/// What the verdict is, in short.
+fn claim(certificate: &Certificate) -> String {
+    match certificate.verdict {
+        Verdict::Held => held(certificate),
+        Verdict::Broken => broken(certificate),
+        Verdict::Undecided => {
+            let why = certificate.reasons.first().map_or("nothing was compared", String::as_str);
+            shortened(why, 160)
+        }
+    }
+}
+
+/// What held is said of: the levels that are claimed, each with its own count.
 fn held(certificate: &Certificate) -> String {
     let claimed: Vec<_> =
         certificate.levels.iter().filter(|level| level.verdict == Verdict::Held).collect();
-    let answers: u64 = claimed.iter().map(|level| level.answers).sum();
     if claimed.is_empty() {
         return "no answer differs, one at a time: crowds were not asked for".into();
     }
-    let sizes: Vec<String> = claimed.iter().map(|level| level.sent.to_string()).collect();
+    let counts: Vec<String> =
+        claimed.iter().map(|level| format!("0 of {} at {}", level.answers, level.sent)).collect();
     let in_flight = claimed.iter().map(|level| level.in_flight).max().unwrap_or(0);
     let lengths = lengths(certificate);
     format!(
-        "0 of {answers} answers in crowds of {} differ, up to {in_flight} in flight{lengths}",
-        sizes.join(", ")
+        "no answer differs in crowds, {}, up to {in_flight} in flight{lengths}",
+        counts.join(", ")
     )
 }
 
@@ -114,43 +180,42 @@ fn decimals(certificate: &Certificate) -> String {
     }
 }
 
-/// So many characters, with a mark where some are left out.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
-    if text.chars().count() > most {
-        short.push('…');
-    }
-    short
-}
-
 fn levels(certificate: &Certificate) -> String {
     let mut out = String::new();
+    if certificate.levels.is_empty() {
+        return out;
+    }
     let _ = writeln!(
         out,
-        "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  rates that would have been seen",
+        "{:>8} {:>9}  {:<10} {:>9} {:>6} {:>18}  would have been seen, with probability 0.95",
         "at once", "in flight", "verdict", "differing", "of", "95 % interval"
     );
     for level in &certificate.levels {
-        let [low, high] = level.interval;
-        let seen = match level.rate_seen_at_95 {
-            Some(rate) => format!("above {}, with probability 0.95", percent(rate)),
-            None => "none".into(),
-        };
         let _ = writeln!(
             out,
-            "{:>10} {:>9} {:<10} {:>9} {:>6} {:>18}  {seen}",
+            "{:>8} {:>9}  {:<10} {:>9} {:>6} {:>18}  {}",
             level.sent,
             level.in_flight,
             level.verdict.name(),
             level.differing,
             level.answers,
-            format!("[{low:.4}, {high:.4}]")
+            interval(level.interval, level.answers),
+            seen_rate(level).unwrap_or_else(|| "-".into())
         );
         if let Some(why) = &level.why {
-            let _ = writeln!(out, "{:>10}   {}", "", clean(why));
+            let indent = " ".repeat(20);
+            let _ = writeln!(out, "{}", wrapped(&clean(why), &indent, &indent));
         }
     }
     out
+}
+
+/// An interval, where there is anything to have one of.
+fn interval([low, high]: [f64; 2], of: u64) -> String {
+    match of {
+        0 => "-".into(),
+        _ => format!("[{low:.4}, {high:.4}]"),
+    }
 }
 
 /// The first difference of an arm.
@@ -162,60 +227,56 @@ pub fn first_difference(divergence: &Divergence) -> String {
         None => "the answer as a whole".into(),
     };
     let [n, m] = divergence.seen;
-    let [low, high] = divergence.interval;
-    let _ = writeln!(
-        out,
-        "{}: prompt {}, {place}: {} differs, {} in flight of {} sent, {n} of {m} answers [{low:.4}, {high:.4}]",
+    let load = match divergence.sent {
+        0 | 1 => "alone".into(),
+        sent => format!("{} in flight of {sent} sent", divergence.in_flight),
+    };
+    let head = format!(
+        "{}: prompt {}, {place}: {} differs, {load}, {n} of {m} answers {}",
         divergence.arm,
         divergence.prompt,
         difference.observable.words(),
-        divergence.in_flight,
-        divergence.sent
+        interval(divergence.interval, m)
     );
-    let _ = writeln!(out, "  expected {}", seen(&difference.expected));
-    let _ = writeln!(out, "  got      {}", seen(&difference.got));
+    let _ = writeln!(out, "{}", wrapped(&head, "", "  "));
+    let (ours, theirs) = sides(divergence.arm);
+    let width = ours.len().max(theirs.len());
+    let _ = writeln!(out, "  {ours:<width$}  {}", seen(&difference.expected));
+    let _ = writeln!(out, "  {theirs:<width$}  {}", seen(&difference.got));
     if let Some(position) = difference.token_position {
         let _ = writeln!(out, "  first other token at position {position}");
     }
     if let Some(margin) = difference.margin {
         let _ = writeln!(out, "  gap between best and second {margin:.6}");
     }
-    let nature = divergence.nature.words();
-    let _ = writeln!(out, "  {nature}: {}", divergence.explanation);
-    if let Some(shrunk) = &divergence.shrunk {
-        let _ = writeln!(out, "  shrunk to {}", clean(&shrunk.words()));
-    }
-    if let Some(why) = &divergence.not_shrunk {
-        let _ = writeln!(out, "  not shrunk: {}", clean(why));
+    let nature = format!("{}: {}", divergence.nature.words(), divergence.explanation);
+    let shrunk = divergence.shrunk.as_ref().map(|shrunk| format!("shrunk to {}", shrunk.words()));
+    let not_shrunk = divergence.not_shrunk.as_ref().map(|why| format!("not shrunk: {why}"));
+    for text in [Some(nature), shrunk, not_shrunk].into_iter().flatten() {
+        let _ = writeln!(out, "{}", wrapped(&clean(&text), "  ", "    "));
     }
     out
-}
-
-/// A token, or what stands in its place.
-pub(crate) fn seen(seen: &Seen) -> String {
-    let id = seen.id.map_or(String::new(), |id| format!("token {id} "));
-    let value = seen.logprob.as_ref().map_or(String::new(), |value| format!(" at {value}"));
-    let text = shortened(&clean(&seen.text), 60);
-    match seen.id {
-        Some(_) if text.is_empty() => format!("{}{value}", id.trim_end()),
-        _ => format!("{id}{text:?}{value}"),
-    }
 }
 
 fn arms(certificate: &Certificate) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
+    let head = format!(
         "{:<16} {:<10} {:>9} {:>6} {:>18} {:>9}  compared",
         "arm", "verdict", "differing", "of", "95 % interval", "in flight"
     );
-    for record in &certificate.arms {
-        let _ = writeln!(out, "{}", arm(record));
-        for note in record.reason.iter().chain(&record.notes) {
-            let _ = writeln!(out, "{:<16}   {}", "", clean(note));
-        }
+    let mut lines = vec![head];
+    let indent = " ".repeat(18);
+    let is_empty = |record: &&ArmRecord| {
+        record.of == 0 && record.notes.is_empty() && compared(record).is_none()
+    };
+    for record in certificate.arms.iter().filter(|record| !is_empty(record)) {
+        lines.push(arm(record));
+        let compared = compared(record);
+        let notes = compared.iter().chain(&record.reason).chain(&record.notes);
+        lines.extend(notes.map(|note| wrapped(&clean(note), &indent, &(indent.clone() + "  "))));
     }
-    out
+    let rest = not_scored(certificate.arms.iter().filter(is_empty));
+    lines.extend(rest.iter().map(|text| wrapped(&clean(text), "", "  ")));
+    lines.join("\n")
 }
 
 fn arm(record: &ArmRecord) -> String {
@@ -223,53 +284,42 @@ fn arm(record: &ArmRecord) -> String {
         Verdict::Undecided if record.of == 0 => "not scored",
         verdict => verdict.name(),
     };
-    let [low, high] = record.interval;
-    let mut compared = format!(
-        "{} prompts, {} positions, {} values",
-        record.prompts, record.positions, record.values
-    );
-    for (count, what) in [
-        (record.incomparable, "not comparable"),
-        (record.voided, "answers voided"),
-        (record.unwitnessed, "crowds not seen to meet"),
-    ] {
-        if count > 0 {
-            let _ = write!(compared, ", {count} {what}");
-        }
-    }
-    if record.arm.needs_company() && record.met < record.of {
-        let _ = write!(compared, ", {} of {} answers met others", record.met, record.of);
-    }
-    format!(
+    let compared = match record.of {
+        0 => String::new(),
+        _ => format!(
+            "{} prompts, {} positions, {} values",
+            record.prompts, record.positions, record.values
+        ),
+    };
+    let row = format!(
         "{:<16} {verdict:<10} {:>9} {:>6} {:>18} {:>9}  {compared}",
         record.arm.name(),
         record.differing,
         record.of,
-        format!("[{low:.4}, {high:.4}]"),
+        interval(record.interval, record.of),
         record.in_flight
-    )
+    );
+    row.trim_end().to_owned()
 }
 
-/// Differences grouped: many of one near-tie are one finding.
-fn findings(certificate: &Certificate) -> String {
-    const SHOWN: usize = 8;
-    let all = &certificate.findings;
-    let mut out = String::new();
-    for finding in all.iter().take(SHOWN) {
-        let place = finding.position.map_or("whole answer".into(), |p| format!("position {p}"));
-        let _ = writeln!(
-            out,
-            "finding: {}, prompt {}, {place}, {} times: {}",
-            finding.arm,
-            finding.prompt,
-            finding.count,
-            finding.nature.words()
-        );
+/// Differences by arm: many at one place of one prompt are one, and each arm has a count of its own.
+fn findings(certificate: &Certificate) -> Vec<String> {
+    let mut lines = Vec::new();
+    for arm in Arm::ALL {
+        let of = || certificate.findings.iter().filter(move |finding| finding.arm == arm);
+        let prompts: BTreeSet<u32> = of().map(|finding| finding.prompt).collect();
+        if prompts.is_empty() {
+            continue;
+        }
+        let mut natures: BTreeMap<Nature, u64> = BTreeMap::new();
+        of().for_each(|finding| *natures.entry(finding.nature).or_default() += 1);
+        let natures: Vec<String> =
+            natures.iter().map(|(nature, n)| format!("{n} {}", nature.words())).collect();
+        let (places, prompts) = (of().count(), prompts.len());
+        let natures = natures.join(", ");
+        lines.push(format!("findings in {arm}, {places} places in {prompts} prompts: {natures}"));
     }
-    if all.len() > SHOWN {
-        let _ = writeln!(out, "and {} more findings", all.len() - SHOWN);
-    }
-    out
+    lines
 }
 
 fn control(control: &Control) -> String {
@@ -278,22 +328,8 @@ fn control(control: &Control) -> String {
         Some(false) => "FAILED",
         None => "not known",
     };
-    let note = control.note.as_ref().map_or(String::new(), |note| format!(" ({})", clean(note)));
-    format!(
-        "{passed}: {}, {} of {} answers differ{}{note}",
-        control.what,
-        control.differing,
-        control.of,
-        control_levels(control)
-    )
-}
-
-fn control_levels(control: &Control) -> String {
-    let levels = control.levels.iter();
-    let counts: Vec<String> = levels
-        .map(|level| format!("{} of {} at {}", level.differing, level.of, level.sent))
-        .collect();
-    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+    let note = control.note.as_ref().map_or(String::new(), |note| format!("; {}", clean(note)));
+    format!("{passed}: {}, {}{note}", control.what, control_counts(control))
 }
 
 fn resolution(certificate: &Certificate) -> String {
@@ -344,11 +380,19 @@ pub fn measured(m: &Measured) -> String {
     )
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A server's text without control characters: a terminal obeys some of them.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+    #[test]
+    fn lines_are_broken_at_spaces_and_never_within_an_interval() {
+        let words = "word ".repeat(40);
+        let lines = wrapped(words.trim_end(), "- ", "  ");
+        assert!(lines.lines().all(|line| line.len() <= COLUMNS));
+        assert_eq!(lines.lines().count(), 2);
+        assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with("  word")));
+        let text = format!("{} [0.1, 0.2] end", "x".repeat(COLUMNS - 6));
+        assert_eq!(wrapped(&text, "", "").lines().nth(1), Some("end"));
+        assert_eq!(wrapped("", "  ", ""), "  ");
+    }
 }

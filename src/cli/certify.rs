@@ -3,26 +3,28 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lockstep::certify::{
-    self, Certificate, CertifyError, Options, Plan, Progress, Target, Verdict, text,
-};
+use lockstep::certify::{self, CertifyError, Options, Plan, Progress, Target, text};
 use lockstep::contract::Mode;
 
 use super::certify_files::Files;
+use super::certify_lives::{Leaves, Lives};
+use super::certify_merge::{self, Merge};
 use super::certify_options::Asked;
 use super::embedded::Embedded;
-use super::fuzz::{check_writable, is_standard_output};
 use super::open::DeviceArgument;
-use super::out::{self, say};
+use super::out::say;
 use super::{CliError, Exit};
 
 /// Most runs that power is measured with.
 const RUNS_MAX: u64 = 1_000_000;
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(super) struct Certify {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Address of an OpenAI-compatible server, up to and with /v1. Without one, the embedded server is judged: first in its
     /// batch-dependent mode, which must be found broken, then in the invariant one.
     #[arg(env = "OPENAI_BASE_URL")]
@@ -44,17 +46,25 @@ pub(super) struct Certify {
     #[arg(long, default_value_t = 0.1, requires = "power")]
     rate: f64,
     /// Write the certificate as JSON (lockstep.certificate/2.0) to a file, or with - to standard output; everything else then
-    /// goes to standard error.
+    /// goes to standard error. Of several lives, the merged document (lockstep.certificates/1.0); each certificate goes beside
+    /// it, with .life-K before the extension.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
     files: Files,
+    #[command(flatten)]
+    lives: Lives,
     /// Print what was found out about the server too.
     #[arg(long, short)]
     verbose: bool,
     /// Print the verdict only.
     #[arg(long, short)]
     quiet: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Merge(Merge),
 }
 
 impl From<CertifyError> for CliError {
@@ -68,6 +78,9 @@ impl From<CertifyError> for CliError {
 
 impl Certify {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
+        if let Some(Command::Merge(merge)) = &self.command {
+            return merge.run();
+        }
         let config = self.asked.config()?;
         let mut options = self.asked.options(&config)?;
         let url = self.url.clone().or(config.url.clone());
@@ -83,15 +96,16 @@ impl Certify {
             let why = "--mode is one of the embedded server, but there is an address";
             return Err(CliError::usage(format!("{why}: {url:?} (OPENAI_BASE_URL counts too)")));
         }
+        if self.lives.are_asked() && url.is_none() {
+            let why = "--lives needs an address: the embedded server ends with this process, and no command restarts it";
+            return Err(CliError::usage(why));
+        }
         if self.dry_run {
             say!("{}", Plan::new(&options, url.is_none())?.text());
             return Ok(Exit::Held);
         }
-        match &self.json {
-            Some(path) if is_standard_output(path) => out::divert(),
-            Some(path) => check_writable(path)?,
-            None => {}
-        }
+        certify_merge::begin(self.json.as_deref())?;
+        self.lives.check(self.json.as_deref())?;
         self.files.check()?;
         let Some(url) = url else {
             // Here a model is what to serve, not what to ask for. The key is for others.
@@ -120,6 +134,10 @@ impl Certify {
         if let Some(runs) = &self.power {
             return self.measure(target, options, runs, &bar);
         }
+        if self.lives.are_asked() {
+            let (json, files, quiet) = (self.json.as_deref(), &self.files, self.quiet);
+            return self.lives.judge(target, options, &bar, &Leaves { json, files, quiet });
+        }
         let certificate = certify::run(target, options, &bar);
         bar.0.finish_and_clear();
         let certificate = certificate?;
@@ -130,31 +148,14 @@ impl Certify {
             true => say!("{}", text::summary(&certificate)),
             false => say!("{}", text::report(&certificate)),
         }
-        let exit = match certificate.verdict {
-            Verdict::Held => Exit::Held,
-            Verdict::Broken => Exit::Broken,
-            Verdict::Undecided => Exit::Undecided,
-        };
-        self.store(&certificate, exit)
-    }
-
-    fn store(&self, certificate: &Certificate, exit: Exit) -> Result<Exit, CliError> {
-        // What was found is not lost with a file: broken is still broken.
-        let lost = if exit == Exit::Broken { Exit::Broken } else { Exit::Usage };
-        let mut result = exit;
-        if let Err(why) = self.files.store(certificate) {
-            eprintln!("lockstep: {why}");
-            result = lost;
+        let mut exit = Exit::of(certificate.verdict);
+        if let Err(why) = self.files.store(&certificate) {
+            exit = exit.lost(&why);
         }
-        let Some(path) = &self.json else { return Ok(result) };
-        let json = serde_json::to_string_pretty(certificate).expect("a certificate serialises");
-        if is_standard_output(path) {
-            out::document(&json);
-        } else if let Err(error) = std::fs::write(path, json + "\n") {
-            eprintln!("lockstep: {}: {error}", path.display());
-            result = lost;
-        }
-        Ok(result)
+        let Some(path) = &self.json else { return Ok(exit) };
+        let json = serde_json::to_string_pretty(&certificate).expect("a certificate serialises");
+        let written = certify_merge::write(path, json);
+        Ok(written.map_or_else(|why| exit.lost(&why), |()| exit))
     }
 
     fn measure(
@@ -180,12 +181,7 @@ impl Certify {
         say!("{}", text::measured(&measured));
         if let Some(path) = &self.json {
             let json = serde_json::to_string_pretty(&measured).expect("counts serialise");
-            if is_standard_output(path) {
-                out::document(&json);
-            } else {
-                let failed = |e| CliError::usage(format!("{}: {e}", path.display()));
-                std::fs::write(path, json + "\n").map_err(failed)?;
-            }
+            certify_merge::write(path, json).map_err(CliError::usage)?;
         }
         // A false alarm is a fault of the certifier's; a missed detection may be the rate's.
         Ok(match (measured.false_alarms, measured.clean_undecided + measured.faulty_undecided) {

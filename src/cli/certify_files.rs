@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lockstep::certify::repro::{self, PYTHON_FILE, SHELL_FILE};
+use lockstep::certify::repro;
 use lockstep::certify::{Certificate, html};
 
 use super::CliError;
@@ -16,7 +16,8 @@ pub(super) struct Files {
     /// Write the certificate as one HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Where answers in a crowd differ: write reproduce.sh (curl) and test_reproduce.py (pytest, or Python alone) to a folder.
+    /// Where answers in a crowd differ, write reproduce.sh (curl) and test_reproduce.py (pytest, or Python alone) to a folder;
+    /// where first answers do, reproduce_first.sh and test_reproduce_first.py.
     #[arg(long, value_name = "FOLDER")]
     reproducer: Option<PathBuf>,
 }
@@ -50,11 +51,19 @@ impl Files {
         let Some(folder) = &self.reproducer else { return Ok(()) };
         match repro::reproducer(certificate) {
             Err(why) => say!("no reproducer: {why}"),
-            Ok(files) => {
-                let (shell, python) = (folder.join(SHELL_FILE), folder.join(PYTHON_FILE));
-                write(&shell, &files.shell)?;
-                write(&python, &files.python)?;
-                say!("reproducers: sh {}; pytest {}", shell.display(), python.display());
+            Ok(reproducer) => {
+                let mut told = Vec::new();
+                for (name, text) in &reproducer.files {
+                    let path = folder.join(name);
+                    write(&path, text)?;
+                    let runner = match path.extension().and_then(|ending| ending.to_str()) {
+                        Some("sh") => "sh ",
+                        Some("py") => "pytest ",
+                        _ => "with ",
+                    };
+                    told.push(format!("{runner}{}", path.display()));
+                }
+                say!("reproducers: {}", told.join("; "));
             }
         }
         Ok(())

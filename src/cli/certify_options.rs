@@ -26,10 +26,10 @@ pub(super) struct Asked {
     /// Sizes of crowds, separated by commas; 1 is always asked [default: 4,16,64].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     concurrency: Option<Vec<u32>>,
-    /// Prompts that are judged [default: 16].
+    /// Prompts that are judged [default: 14].
     #[arg(long)]
     prompts: Option<u32>,
-    /// Lengths of prompts in tokens, in turn [default: 16 lengths from 5 to 1025, around block and power-of-two edges].
+    /// Lengths of prompts in tokens, in turn [default: 14 lengths from 5 to 1025, around block and power-of-two edges].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     prompt_tokens: Option<Vec<u32>>,
     /// Prompts to judge in place of made ones: a JSON array of texts or of arrays of token ids, or else a text a line.
@@ -60,7 +60,7 @@ pub(super) struct Asked {
     /// same prompts, so that their answers can be compared with `certify merge`.
     #[arg(long)]
     nonce: Option<u64>,
-    /// Most requests; the plan is made to fit [default: 900].
+    /// Most requests; the plan is made to fit [default: 600].
     #[arg(long)]
     max_requests: Option<u64>,
     /// Most tokens of prompts and answers together [default: 600000].

@@ -2,6 +2,8 @@
 
 mod certify;
 mod certify_files;
+mod certify_lives;
+mod certify_merge;
 mod certify_options;
 mod embedded;
 mod env;
@@ -42,7 +44,7 @@ enum Command {
     /// Complete a text, to see that a model works.
     Generate(generate::Generate),
     /// Judge a server: does an answer depend on who else is being served?
-    Certify(certify::Certify),
+    Certify(Box<certify::Certify>),
     /// Serve a model with an OpenAI-compatible API.
     Serve(serve::Serve),
     /// Compile every kernel for every supported architecture, with no GPU.

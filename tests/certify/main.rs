@@ -16,9 +16,11 @@ mod early;
 mod endings;
 mod fixture;
 mod hostile;
+mod lives;
 mod out;
 mod power;
 mod records;
+mod reproduce;
 mod run;
 mod server;
 mod witnesses;
@@ -166,13 +168,20 @@ fn main() -> ExitCode {
         hostile::a_server_that_turns_hostile_in_the_middle_leaves_nothing_decided,
         hostile::an_address_without_a_server_is_unusable,
         hostile::the_key_is_sent_and_never_shown,
+        lives::a_fault_of_one_life_in_three_is_counted,
+        lives::a_life_whose_answers_are_others_is_seen_between_lives,
+        lives::lives_that_are_alike_are_held,
         out::a_crowd_is_shrunk_to_what_the_fault_needs,
         out::what_the_fault_needs_is_not_cut,
         out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows,
         out::what_was_not_shrunk_is_handed_out_as_it_is,
         out::samples_are_counted_by_prompt_and_by_batch,
+        out::company_and_first_answers_have_files_of_their_own,
+        out::a_report_is_read_in_a_terminal,
+        out::the_page_marks_what_differs,
         out::the_page_says_what_the_report_says_and_holds_no_scripts,
     ];
+    all.extend(reproduce::trials());
     // Takes minutes.
     let slow = trials![power::power_is_at_least_99_percent_without_false_alarms,];
     all.extend(slow.into_iter().map(|trial| trial.with_ignored_flag(true)));

@@ -7,7 +7,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use libtest_mimic::{Failed, Trial};
-use lockstep::certify::repro::{PYTHON_FILE, Reproducer, SHELL_FILE, reproducer};
+use lockstep::certify::repro::{
+    FIRST_PYTHON_FILE, FIRST_SHELL_FILE, PYTHON_FILE, Reproducer, SHELL_FILE, reproducer,
+};
 use lockstep::certify::{self, Arm, Certificate, Silent, Target, Verdict, html, text};
 use lockstep::contract::Mode;
 use lockstep::serve::{Options, Running, Server};
@@ -23,7 +25,7 @@ fn certificate() -> &'static Certificate {
         let faulty = serve(Mode::batch_dependent());
         let url = format!("{}/v1", faulty.url());
         let options = certify::Options {
-            arms: vec![Arm::ConcurrentWarm],
+            arms: vec![Arm::First, Arm::ConcurrentWarm],
             concurrency: vec![4],
             prompts: 4,
             ..certify::Options::default()
@@ -42,15 +44,18 @@ fn serve(mode: Mode) -> Running {
 
 fn written(files: &Reproducer) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join(SHELL_FILE), &files.shell).expect("written");
-    fs::write(folder.path().join(PYTHON_FILE), &files.python).expect("written");
+    for (name, text) in &files.files {
+        fs::write(folder.path().join(name), text).expect("written");
+    }
     folder
 }
 
 fn command(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir(folder).stdin(Stdio::null());
-    for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "TRIES", "http_proxy", "HTTP_PROXY"] {
+    for variable in
+        ["OPENAI_API_KEY", "OPENAI_BASE_URL", "HEADERS", "TRIES", "http_proxy", "HTTP_PROXY"]
+    {
         command.env_remove(variable);
     }
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", python::packages("pytest"));
@@ -90,16 +95,20 @@ fn judge(words: &[&str], away: i32) -> Result<(), Failed> {
 }
 
 fn shell() -> Result<(), Failed> {
-    judge(&["sh", SHELL_FILE], 2)
+    judge(&["sh", SHELL_FILE], 2)?;
+    judge(&["sh", FIRST_SHELL_FILE], 2)
 }
 
 fn python_alone() -> Result<(), Failed> {
-    judge(&["python3", PYTHON_FILE], 2)
+    judge(&["python3", PYTHON_FILE], 2)?;
+    judge(&["python3", FIRST_PYTHON_FILE], 2)
 }
 
 fn pytest() -> Result<(), Failed> {
-    let words = ["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", PYTHON_FILE];
-    judge(&words, 1)
+    for file in [PYTHON_FILE, FIRST_PYTHON_FILE] {
+        judge(&["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", file], 1)?;
+    }
+    Ok(())
 }
 
 /// Whatever a prompt, a model or an address holds, it is sent as it is and runs nothing; the key is in no argument and no file.
@@ -108,7 +117,7 @@ fn quoting() -> Result<(), Failed> {
     let mut certificate = certificate().clone();
     certificate.server.url = "http://127.0.0.1:9/it's$(touch run)\"".into();
     certificate.server.model = odd.into();
-    let divergence = certificate.divergences.iter_mut().find(|d| d.shrunk.is_some());
+    let divergence = certificate.divergences.iter_mut().find(|d| d.sent > 1 && d.shrunk.is_some());
     let shrunk = divergence.and_then(|d| d.shrunk.as_mut()).ok_or("nothing was shrunk")?;
     shrunk.request.body["prompt"] = json!(odd);
     shrunk.request.body["cache_salt"] = json!("lockstep-0");
@@ -119,7 +128,7 @@ fn quoting() -> Result<(), Failed> {
     let curl = path.join("curl");
     fs::write(
         &curl,
-        "#!/bin/sh\necho \"$@\" >> \"$SEEN/args\"\ncp \"$DIR\"/*/request.json \"$SEEN/\"\nexit 22\n",
+        "#!/bin/sh\necho \"$@\" >> \"$SEEN/args\"\ncp \"$DIR\"/*/request.json \"$DIR\"/*/curlrc \"$SEEN/\"\nexit 22\n",
     )?;
     fs::set_permissions(&curl, fs::Permissions::from_mode(0o755))?;
     let temporary = path.join("temporary");
@@ -137,7 +146,12 @@ fn quoting() -> Result<(), Failed> {
         serde_json::from_str(&fs::read_to_string(path.join("request.json"))?)?;
     assert_eq!(sent, body);
     let arguments = fs::read_to_string(path.join("args"))?;
-    assert!(arguments.contains("/it's$(touch run)\"/completions"), "{arguments}");
+    let config = fs::read_to_string(path.join("curlrc"))?;
+    assert!(
+        config.contains("url = \"http://127.0.0.1:9/it's$(touch run)\\\"/completions\""),
+        "{config}"
+    );
+    assert!(config.contains("Bearer sk-never-shown"), "{config}");
     assert!(!arguments.contains("sk-never") && !said(&output).contains("sk-never"));
     assert_eq!(fs::read_dir(&temporary)?.count(), 0, "nothing is left");
     let dump = format!(

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::super::certificate::{Arm, New};
 use super::super::compare::{Parts, compare};
-use super::super::plan::{groups, order_levels};
+use super::super::plan::{ORDERED, groups, smallest_level};
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::Member;
 use super::super::wire::{Answer, Call};
 use super::concurrent::{Kind, members};
-use super::{Bench, OTHER_START, same_start};
+use super::{Bench, OTHER_START, same_prompt, same_start};
 
 /// Between one arrival and the next: long enough to be in order, short enough to meet.
 const STAGGER: Duration = Duration::from_millis(2);
@@ -20,24 +20,25 @@ type Arrived = Option<(Answer, u32)>;
 pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
     let mut score = Score::new(Arm::Order);
     let options = bench.options;
-    for level in order_levels(options) {
-        if bench.session.refuses(level).is_some() {
-            continue;
-        }
-        for group in groups(options.prompts, level.min(options.prompts), 0, options.seed ^ 1) {
-            let mut there = members(bench, Kind::Warm, level, &group);
-            stagger(&mut there);
-            let Some(forward) = arrive(bench, &mut score, &there) else { continue };
-            let mut back: Vec<Member> = there.iter().rev().cloned().collect();
-            stagger(&mut back);
-            let Some(mut backward) = arrive(bench, &mut score, &back) else { continue };
-            score.case();
-            backward.reverse();
-            let pairs = forward.iter().zip(&backward).take(group.len());
-            for (i, (forward, backward)) in pairs.enumerate() {
-                let place = back.len() - 1 - i;
-                judge(bench, &mut score, group[i], &back, place, (forward, backward));
-            }
+    let level = smallest_level(options);
+    if let Some(why) = bench.session.refuses(level) {
+        score.refuse(why);
+        return score.conclude();
+    }
+    let prompts = options.prompts.min(ORDERED);
+    for group in groups(prompts, level.min(prompts), 0, options.seed ^ 1) {
+        let mut there = members(bench, Kind::Warm, level, &group);
+        stagger(&mut there);
+        let Some(forward) = arrive(bench, &mut score, &there) else { continue };
+        let mut back: Vec<Member> = there.iter().rev().cloned().collect();
+        stagger(&mut back);
+        let Some(mut backward) = arrive(bench, &mut score, &back) else { continue };
+        score.case();
+        backward.reverse();
+        let pairs = forward.iter().zip(&backward).take(group.len());
+        for (i, (forward, backward)) in pairs.enumerate() {
+            let place = back.len() - 1 - i;
+            judge(bench, &mut score, group[i], &back, place, (forward, backward));
         }
     }
     score.conclude()
@@ -88,7 +89,11 @@ fn judge(
     let (Some((expected, in_flight)), Some((got, other_in_flight))) = (forward, backward) else {
         return;
     };
-    if !same_start(expected, got) {
+    let is_same = match bench.cached_matters {
+        true => same_start(expected, got),
+        false => same_prompt(expected, got),
+    };
+    if !is_same {
         score.void_for(OTHER_START.into());
         return;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::certificate::{Arm, New};
 use super::super::compare::{Parts, compare};
-use super::super::plan::{FEW, order_levels};
+use super::super::plan::{FEW, smallest_level};
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::Member;
 use super::super::wire::{Answer, Call, Key, Sampling, WireError};
@@ -40,10 +40,10 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
         score.refuse(score.unanswered().unwrap_or_else(|| same.into()));
         return score.conclude();
     }
-    for level in order_levels(bench.options) {
-        if bench.session.refuses(level).is_none() {
-            crowd(bench, &mut score, level, &references);
-        }
+    let level = smallest_level(bench.options);
+    match bench.session.refuses(level) {
+        Some(why) => score.refuse(why),
+        None => crowd(bench, &mut score, level, &references),
     }
     score.conclude()
 }

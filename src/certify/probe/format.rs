@@ -342,3 +342,6 @@ fn find_raw(session: &mut Session<'_>, facts: &mut Facts, plain: &Answer) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,102 +1,99 @@
-//! What shows the difference again without Lockstep: `curl` lines, and a file for pytest.
+//! What shows a difference again without Lockstep: `curl` lines, and a file for pytest.
 //!
-//! Both ask the request alone, then in its crowd until the answers differ, and fail if they do; on a server without the fault
-//! they pass. Bodies are written as the JSON that was sent, where no character of it can end its quotes; a key is read from
-//! the environment of whoever runs them, and never written.
+//! Of a crowd and of a first answer a pair each. All fail while the difference is there, and pass on a server without the fault.
+//! Bodies are written as the JSON that was sent, where no character of it can end its quotes; keys and other secrets are read
+//! from the environment of whoever runs them, and never written.
 
+mod case;
 mod curl;
 mod pytest;
 
-use super::certificate::{Certificate, Divergence, Sent};
-use super::stats;
-use super::text::{clean, seen};
+use super::certificate::{Arm, Certificate, Divergence, Verdict};
+use case::Case;
 
-/// Name of the script with `curl` lines.
+/// Name of the script with `curl` lines that asks a crowd.
 pub const SHELL_FILE: &str = "reproduce.sh";
-/// Name of the file for pytest.
+/// Name of the file for pytest that asks a crowd.
 pub const PYTHON_FILE: &str = "test_reproduce.py";
-/// Crowds that a reproducer asks, at least and at most.
-const TRIES: (u64, u64) = (20, 200);
+/// Name of the file with the requests of both, where they are too long to be pasted.
+pub const REQUESTS_FILE: &str = "reproduce.json";
+/// The same three for a first answer.
+pub const FIRST_SHELL_FILE: &str = "reproduce_first.sh";
+/// The one for pytest.
+pub const FIRST_PYTHON_FILE: &str = "test_reproduce_first.py";
+/// The one with the requests.
+pub const FIRST_REQUESTS_FILE: &str = "reproduce_first.json";
 
-/// Two files that each fail while the difference is there.
+/// Files that stand in one folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reproducer {
-    /// Contents of [`SHELL_FILE`].
-    pub shell: String,
-    /// Contents of [`PYTHON_FILE`].
-    pub python: String,
+    /// Name and text of each.
+    pub files: Vec<(&'static str, String)>,
 }
 
-/// Of the difference that was shrunk, or else of the first in a crowd. `Err` says why there is none.
+impl Reproducer {
+    /// The text of a file.
+    pub fn file(&self, name: &str) -> Option<&str> {
+        self.files.iter().find(|(other, _)| *other == name).map(|(_, text)| text.as_str())
+    }
+}
+
+/// Of the difference in a crowd that was shrunk, or else of the first one in a crowd; and of first answers. `Err` says why there
+/// is none.
 pub fn reproducer(certificate: &Certificate) -> Result<Reproducer, String> {
-    let all = &certificate.divergences;
-    if all.is_empty() {
+    if certificate.divergences.is_empty() {
         return Err("nothing differed".into());
     }
-    let shrunk = all.iter().find(|divergence| divergence.shrunk.is_some());
-    let Some(divergence) = shrunk.or_else(|| all.iter().find(|d| d.sent > 1)) else {
-        return Err(
-            "nothing differed in a crowd: the requests of other arms are in the certificate".into(),
-        );
-    };
-    let case = Case::new(certificate, divergence);
-    Ok(Reproducer { shell: curl::script(&case), python: pytest::file(&case) })
-}
-
-/// What both are made of.
-struct Case<'a> {
-    url: &'a str,
-    request: &'a Sent,
-    neighbours: &'a [Sent],
-    place: usize,
-    delays_ms: &'a [u64],
-    tries: u64,
-    /// Lines of a comment, each without a character that could end it.
-    header: Vec<String>,
-}
-
-impl<'a> Case<'a> {
-    fn new(certificate: &'a Certificate, divergence: &'a Divergence) -> Case<'a> {
-        let difference =
-            divergence.shrunk.as_ref().map_or(&divergence.difference, |s| &s.difference);
-        let place = difference.position.map_or("answer".into(), |at| format!("position {at}"));
-        let server = &certificate.server;
-        let mut header = vec![
-            format!(
-                "lockstep {}: model {} at {}",
-                certificate.tool.version, server.model, server.url
-            ),
-            format!("arm {}: {}", divergence.arm, divergence.arm.statement()),
-            format!(
-                "{place}, {}: alone {}, in a crowd {}",
-                difference.observable.words(),
-                seen(&difference.expected),
-                seen(&difference.got)
-            ),
-        ];
-        let (request, neighbours, place, delays_ms, [n, of]) = match &divergence.shrunk {
-            Some(s) => (&s.request, &s.neighbours, s.place, &s.delays_ms, s.seen),
-            None => (
-                &divergence.request,
-                &divergence.neighbours,
-                divergence.place,
-                &divergence.delays_ms,
-                divergence.seen,
-            ),
-        };
-        header.extend(divergence.shrunk.as_ref().map(|shrunk| shrunk.words()));
-        // Others time their requests otherwise, so a share that was seen is no promise: a tenth of it is enough.
-        let rate = (n as f64 / of.max(1) as f64 / 10.0).clamp(0.01, 0.5);
-        Case {
-            url: &server.url,
-            request,
-            neighbours,
-            place: place as usize,
-            delays_ms,
-            tries: stats::trials_for(rate, 0.99).clamp(TRIES.0, TRIES.1),
-            header: header.iter().map(|line| format!("# {}", clean(line))).collect(),
+    let found = [company(certificate), first(certificate)];
+    if found.iter().all(Option::is_none) {
+        let why =
+            "no crowd and no first answer is broken: requests of other arms are in the certificate";
+        return Err(why.into());
+    }
+    let mut files = Vec::new();
+    let (mut why, names) = (
+        None,
+        [
+            [SHELL_FILE, PYTHON_FILE, REQUESTS_FILE],
+            [FIRST_SHELL_FILE, FIRST_PYTHON_FILE, FIRST_REQUESTS_FILE],
+        ],
+    );
+    for (divergence, [shell, python, requests]) in found.into_iter().zip(names) {
+        let Some(divergence) = divergence else { continue };
+        match Case::new(certificate, divergence, requests) {
+            Err(refused) => why = Some(refused),
+            Ok(case) => {
+                files.push((shell, curl::script(&case)));
+                files.push((python, pytest::file(&case)));
+                files.extend(case.requests_file().map(|text| (requests, text)));
+            }
         }
     }
+    match why {
+        Some(why) if files.is_empty() => Err(why),
+        _ => Ok(Reproducer { files }),
+    }
+}
+
+/// The difference in a crowd that is easiest to see again. A request of many prompts is no crowd of requests.
+fn company(certificate: &Certificate) -> Option<&Divergence> {
+    let in_crowd = broken(certificate).filter(|d| d.sent > 1 && d.arm != Arm::ManyPrompts);
+    let ease = |d: &&Divergence| match (&d.shrunk, d.arm) {
+        (Some(_), _) => 0,
+        (None, arm) if Arm::COMPANY.contains(&arm) => 1,
+        (None, _) => 2,
+    };
+    in_crowd.min_by_key(ease)
+}
+
+fn first(certificate: &Certificate) -> Option<&Divergence> {
+    broken(certificate).find(|divergence| divergence.arm == Arm::First)
+}
+
+/// First differences of broken arms: others may have a cause that is none of company's.
+fn broken(certificate: &Certificate) -> impl Iterator<Item = &Divergence> {
+    let verdict = |arm| certificate.arm(arm).map(|record| record.verdict);
+    certificate.divergences.iter().filter(move |d| verdict(d.arm) == Some(Verdict::Broken))
 }
 
 /// A template with each line `#@ name` replaced by the lines of that name.
@@ -119,12 +116,7 @@ fn fill(template: &str, lines_of: impl Fn(&str) -> Vec<String>) -> String {
     out
 }
 
-/// A body without what asks for a stream: both read whole answers.
-fn plain(sent: &Sent) -> String {
-    let mut body = sent.body.clone();
-    if let Some(body) = body.as_object_mut() {
-        body.remove("stream");
-        body.remove("stream_options");
-    }
-    body.to_string()
+/// The lines of a part of a template.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(String::from).collect()
 }

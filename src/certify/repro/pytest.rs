@@ -1,37 +1,49 @@
 //! The file for pytest: the standard library alone, and one test.
 
-use super::{Case, fill, plain};
+use super::case::{Case, Kind};
+use super::{fill, lines};
 
-pub(super) fn file(case: &Case<'_>) -> String {
-    fill(include_str!("reproduce.py"), |name| match name {
+pub(super) fn file(case: &Case) -> String {
+    fill(include_str!("common.py"), |name| match name {
         "header" => case.header.clone(),
         "settings" => settings(case),
+        "functions" => functions(case),
+        "tries" => lines(match case.kind {
+            Kind::Warm => include_str!("warm.py"),
+            Kind::New => include_str!("new.py"),
+            Kind::First => include_str!("first.py"),
+        }),
         other => unreachable!("no lines are called {other}"),
     })
 }
 
-fn settings(case: &Case<'_>) -> Vec<String> {
-    let mut lines = vec![
-        format!(
-            "URL = (os.environ.get(\"OPENAI_BASE_URL\") or {}).rstrip(\"/\")",
-            literal(case.url)
-        ),
-        format!("PATH = {}", literal(&case.request.path)),
+fn settings(case: &Case) -> Vec<String> {
+    let url = literal(&case.url);
+    let mut settings = vec![
+        format!("URL = os.environ.get(\"OPENAI_BASE_URL\") or {url}"),
         format!("TRIES = os.environ.get(\"TRIES\") or \"{}\"", case.tries),
-        format!("DELAYS_MS = {:?}", case.delays_ms),
-        format!("REQUEST = {}", body(&plain(case.request))),
-        "NEIGHBOURS = [".into(),
     ];
-    lines.extend(case.neighbours.iter().map(|sent| format!("    {},", body(&plain(sent)))));
-    lines.push("]".into());
-    lines.push("# Where the request stands among its neighbours.".into());
-    lines.push(format!("PLACE = {}", case.place));
-    lines
+    match case.requests {
+        Some(file) => {
+            settings.push("FOLDER = os.path.dirname(os.path.abspath(__file__))".into());
+            settings.push(format!(
+                "with open(os.path.join(FOLDER, {}), encoding=\"utf-8\") as requests:",
+                literal(file)
+            ));
+            settings.push("    CASE = json.load(requests)".into());
+        }
+        // A quote within a string of JSON has a backslash before it, so three in a row never are.
+        None => settings.push(format!("CASE = json.loads(r\"\"\"{}\"\"\")", case.json())),
+    }
+    settings
 }
 
-/// JSON as Python reads it. A quote within a string of JSON has a backslash before it, so three in a row never are.
-fn body(json: &str) -> String {
-    format!("json.loads(r\"\"\"{json}\"\"\")")
+fn functions(case: &Case) -> Vec<String> {
+    let mut out = lines(include_str!("renew.py"));
+    if case.kind != Kind::First {
+        out.extend(lines(include_str!("crowd.py")));
+    }
+    out
 }
 
 /// A string of JSON is one of Python, as long as what is no ASCII is not escaped.

@@ -128,7 +128,12 @@ impl Address {
 
     /// The port that is connected to.
     pub(crate) fn port(&self) -> u16 {
-        self.port.unwrap_or(if self.scheme == "https" { 443 } else { 80 })
+        self.port.unwrap_or(if self.is_https() { 443 } else { 80 })
+    }
+
+    /// Whether it is reached by TLS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.scheme == "https"
     }
 
     /// Whether both are one server's: what is a secret there may be sent here.

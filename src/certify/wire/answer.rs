@@ -60,15 +60,41 @@ impl Token {
         }
     }
 
-    /// Whether the alternatives are another place's: they list the token with another value than its own, or, where the best
-    /// one is picked, a better one than it.
-    fn has_foreign_alternatives(&self, greedy: bool) -> bool {
-        let Some(own) = self.logprob.as_ref().map(Decimal::value) else { return false };
+    /// Whether the alternatives list the token with another value than its own.
+    fn is_listed_otherwise(&self) -> bool {
+        let own = self.logprob.as_ref().map(Decimal::value);
         let listed = self.top.get(&self.key).map(Decimal::value);
-        let is_listed_otherwise = listed.is_some_and(|listed| (listed - own).abs() > SAME_VALUE);
-        let best = self.top.values().map(Decimal::value).reduce(f64::max);
-        is_listed_otherwise || (greedy && best.is_some_and(|best| best > own + SAME_VALUE))
+        own.zip(listed).is_some_and(|(own, listed)| (listed - own).abs() > SAME_VALUE)
     }
+
+    /// Whether a better token was there, and was not picked.
+    fn is_not_the_best(&self) -> bool {
+        let Some(own) = self.logprob.as_ref().map(Decimal::value) else { return false };
+        self.top.values().any(|value| value.value() > own + SAME_VALUE)
+    }
+
+    /// Whether the alternatives are those of the place before, although another token or another value is there.
+    fn repeats_those_of(&self, before: &Token) -> bool {
+        let differs = self.key != before.key || self.logprob != before.logprob;
+        differs && self.top.len() > 1 && self.top == before.top
+    }
+
+    fn drop_alternatives(&mut self) -> bool {
+        self.unreadable += self.top.len() as u64;
+        !std::mem::take(&mut self.top).is_empty()
+    }
+}
+
+/// Which alternatives of an answer are taken to belong where they stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Alternatives {
+    /// All but those of places that they can't belong to.
+    #[default]
+    ByPlace,
+    /// All or none: chunks of several tokens displace them, and where one place shows that, others may hide it.
+    AllOrNone,
+    /// None: plain answers showed that they don't.
+    None,
 }
 
 /// Whether there is a record for each token of an answer.
@@ -124,14 +150,22 @@ impl Answer {
         }
     }
 
-    /// Drops the alternatives of places that they can't belong to.
-    pub(crate) fn drop_foreign_alternatives(&mut self, greedy: bool) {
-        for token in &mut self.tokens {
-            if token.has_foreign_alternatives(greedy) {
-                token.unreadable += token.top.len() as u64;
-                token.top.clear();
-                self.foreign += 1;
-            }
+    /// Drops the alternatives of places that they can't belong to: they list the token with another value than its own, or are
+    /// those of the place before, or, where the best token is picked, hold a better one.
+    pub(crate) fn drop_foreign_alternatives(&mut self, taken: Alternatives, greedy: bool) {
+        let is_displaced = |i: usize| {
+            let token = &self.tokens[i];
+            token.is_listed_otherwise() || (i > 0 && token.repeats_those_of(&self.tokens[i - 1]))
+        };
+        let displaced: Vec<bool> = (0..self.tokens.len()).map(is_displaced).collect();
+        let all = match taken {
+            Alternatives::ByPlace => false,
+            Alternatives::AllOrNone => displaced.contains(&true),
+            Alternatives::None => true,
+        };
+        for (token, displaced) in self.tokens.iter_mut().zip(displaced) {
+            let drops = all || displaced || (greedy && token.is_not_the_best());
+            self.foreign += u64::from(drops && token.drop_alternatives());
         }
     }
 }
@@ -161,7 +195,7 @@ mod tests {
     fn dropped(own: &str, alternatives: &[(u32, &str)], greedy: bool) -> (u64, usize, u64) {
         let tokens = vec![token(own, alternatives)];
         let mut answer = Answer { tokens, ..Answer::default() };
-        answer.drop_foreign_alternatives(greedy);
+        answer.drop_foreign_alternatives(Alternatives::ByPlace, greedy);
         (answer.foreign, answer.tokens[0].top.len(), answer.tokens[0].unreadable)
     }
 
@@ -187,6 +221,34 @@ mod tests {
         }
         // Without a value of its own, nothing is known.
         assert_eq!(dropped("null", &[(1, "-0.1")], true), (0, 1, 0));
+    }
+
+    /// Which of the lists are another place's can't be told, once one is.
+    #[test]
+    fn alternatives_of_a_stream_are_taken_all_or_none() {
+        let place = |id: u32, own: &str, list: &[(u32, &str)]| Token {
+            key: Key::Id(id),
+            ..token(own, list)
+        };
+        // The first place's list again, which neither lists the second's token nor holds a better one.
+        let list = [(1, "-0.5"), (2, "-1")];
+        let repeated =
+            [place(1, "-0.5", &list), place(7, "-0.1", &list), place(8, "-0.1", &[(9, "-1")])];
+        let left = |tokens: &[Token], taken| {
+            let mut answer = Answer { tokens: tokens.to_vec(), ..Answer::default() };
+            answer.drop_foreign_alternatives(taken, true);
+            answer.tokens.iter().map(|token| token.top.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&repeated, Alternatives::ByPlace), [2, 0, 1]);
+        assert_eq!(left(&repeated, Alternatives::AllOrNone), [0, 0, 0]);
+        assert_eq!(left(&repeated[..1], Alternatives::AllOrNone), [2]);
+        assert_eq!(left(&repeated[..1], Alternatives::None), [0]);
+        // The same token with the same values again is a loop of the model's.
+        let loops = [place(1, "-0.5", &list), place(1, "-0.5", &list)];
+        assert_eq!(left(&loops, Alternatives::AllOrNone), [2, 2]);
+        // A better one that may not be picked is its own place's alone.
+        let masked = [place(1, "-0.5", &[(3, "-0.1")]), place(1, "-0.5", &list)];
+        assert_eq!(left(&masked, Alternatives::AllOrNone), [0, 2]);
     }
 
     /// Two tokens of one name: which is kept does not depend on their order.

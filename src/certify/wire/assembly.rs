@@ -110,7 +110,7 @@ impl Assembly {
             return Err(malformed("no choices"));
         }
         answer.text = written.text();
-        answer.drop_foreign_alternatives(terms.greedy);
+        answer.drop_foreign_alternatives(terms.alternatives, terms.greedy);
         answer.records = records(&answer, ids.len() as u64, terms);
         let count = |n: usize| (n > 0 && !terms.echo).then_some(n as u64);
         let counted = answer.completion_tokens.or(count(ids.len()));
@@ -427,7 +427,8 @@ mod tests {
             "token_logprobs":[-0.1,-0.9],"top_logprobs":[{"a":-0.1,"c":-3},{"a":-0.1,"c":-3}]}}]}"#;
         let seen = put(&[text], &Terms { greedy: true, ..any() }).unwrap();
         assert_eq!((seen.foreign, seen.tokens[0].top.len(), seen.tokens[1].top.len()), (1, 2, 0));
-        assert_eq!(put(&[text], &any()).unwrap().foreign, 0);
+        let plain = text.replace(r#"{"a":-0.1,"c":-3}]"#, r#"{"b":-0.9,"c":-3}]"#);
+        assert_eq!(put(&[&plain], &any()).unwrap().foreign, 0);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(super) mod decimal;
 mod document;
 pub(crate) mod ending;
 mod error;
+#[cfg(test)]
+pub(super) mod fake;
 pub(super) mod hidden;
 mod marks;
 mod no_proxy;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::super::options::Target;
+use super::answer::Alternatives;
 use super::ending::Endings;
 
 /// Text or token ids.
@@ -110,6 +111,8 @@ pub(crate) struct Dialect {
     pub(crate) left_out: BTreeSet<String>,
     /// What is taken as the end of a whole answer.
     pub(crate) endings: Endings,
+    /// Alternatives in streams are not those of their places.
+    pub(crate) displaces_in_streams: bool,
     /// Further fields that were asked for. They go before ours.
     pub(crate) fields: Vec<(String, Value)>,
 }
@@ -124,6 +127,7 @@ pub(crate) struct Terms {
     pub(crate) greedy: bool,
     /// The prompt is part of the answer.
     pub(crate) echo: bool,
+    pub(crate) alternatives: Alternatives,
 }
 
 /// Fields without which there is no request.
@@ -150,6 +154,7 @@ impl Dialect {
             max_completion_tokens: false,
             left_out: BTreeSet::new(),
             endings: Endings::default(),
+            displaces_in_streams: false,
             fields: Vec::new(),
         }
     }
@@ -165,6 +170,11 @@ impl Dialect {
             answer_tokens: most.map_or(call.answer_tokens, |n| n.try_into().unwrap_or(u32::MAX)),
             greedy: call.sampling == Sampling::Greedy && is_cold && !call.echo,
             echo: call.echo,
+            alternatives: match (call.stream, self.displaces_in_streams) {
+                (false, _) => Alternatives::ByPlace,
+                (true, false) => Alternatives::AllOrNone,
+                (true, true) => Alternatives::None,
+            },
         }
     }
 

@@ -16,6 +16,7 @@ pub(super) fn find(session: &mut Session<'_>, facts: &mut Facts, call: &Call, pl
             facts.streams = true;
             let lacks = lacks(plain, &exchange.answer);
             facts.stream_is_whole = lacks.is_none();
+            session.dialect.displaces_in_streams = exchange.answer.foreign > plain.foreign;
             let chunks = exchange.arrivals.len();
             let (n, m) = (scored(plain), scored(&exchange.answer));
             let mut evidence =
