@@ -75,7 +75,7 @@ pub(crate) fn small_plans_do_not_blame_crowds_for_replicas() {
             Front::ReplicasSpilling(1),
             Front::ReplicasSpilling(3),
         ] {
-            for life in 0..2 {
+            for life in [prompts.into()] {
                 let seen = with(Faults { life, ..replicas(front, false) }, &options);
                 seen.expect_not(Verdict::Broken);
             }

@@ -22,21 +22,23 @@ fn drifting(faults: Faults) -> Faults {
 /// Answers in crowds that end before their time void their cases: a shorter answer that says that it was cut, or does not say
 /// why it ended, is no answer.
 pub(crate) fn answers_that_were_cut_are_not_compared() {
-    for (how, rate) in [(How::Abort, 0.5), (How::NoReason, 1.0), (How::EmptyReason, 0.5)] {
-        for faults in [
-            Faults::default(),
-            Faults { chat_only: true, ids: Ids::Nowhere, ..Faults::default() },
-            Faults { stream: Stream::Refused, ..Faults::default() },
-        ] {
-            let cut = Faults { disturbances: one(When::InFlight(2), how, rate), ..faults.clone() };
-            let cut = run(cut, &CROWDS);
-            cut.expect(Verdict::Undecided).expect_said(&["ended"]);
-            assert!(CROWDS.iter().any(|arm| cut.arm(*arm).voided > 0), "{}", cut.said());
-            // Those that are whole are compared.
-            let mut both = one(When::InFlight(2), how, 0.4);
-            both.extend(one(When::InFlight(2), DRIFT, 1.0));
-            run(Faults { disturbances: both, ..faults }, &CROWDS).expect(Verdict::Broken);
-        }
+    let chat = Faults { chat_only: true, ids: Ids::Nowhere, ..Faults::default() };
+    let plain = Faults { stream: Stream::Refused, ..Faults::default() };
+    for (how, rate, faults) in [
+        (How::Abort, 0.5, Faults::default()),
+        (How::NoReason, 1.0, chat),
+        (How::EmptyReason, 0.5, plain.clone()),
+        (How::EmptyReason, 1.0, Faults::default()),
+        (How::NoReason, 0.5, plain),
+    ] {
+        let cut = Faults { disturbances: one(When::InFlight(2), how, rate), ..faults.clone() };
+        let cut = run(cut, &CROWDS);
+        cut.expect(Verdict::Undecided).expect_said(&["ended"]);
+        assert!(CROWDS.iter().any(|arm| cut.arm(*arm).voided > 0), "{}", cut.said());
+        // Those that are whole are compared.
+        let mut both = one(When::InFlight(2), how, 0.4);
+        both.extend(one(When::InFlight(2), DRIFT, 1.0));
+        run(Faults { disturbances: both, ..faults }, &CROWDS).expect(Verdict::Broken);
     }
     // One in forty: too few to take anything away.
     let few =
@@ -46,19 +48,17 @@ pub(crate) fn answers_that_were_cut_are_not_compared() {
 
 /// Values that are all 0 say nothing, and neither do no values: blind.
 pub(crate) fn values_that_say_nothing_hold_nothing() {
-    for logprobs in [Logprobs::Zeros, Logprobs::Null] {
-        for chat_only in [false, true] {
-            let flat = Faults { logprobs, chat_only, ..Faults::default() };
-            // Too small to turn a token.
-            let tiny = one(When::InFlight(2), How::Drift(1e-6), 1.0);
-            for faults in [flat.clone(), Faults { disturbances: tiny, ..flat.clone() }] {
-                let blind = run(faults, &CROWDS);
-                blind.expect(Verdict::Undecided).expect_said(&["blind"]);
-            }
-            // What a token shows, it shows without values.
-            let foreign = one(When::InFlight(2), How::Foreign, 1.0);
-            run(Faults { disturbances: foreign, ..flat }, &CROWDS).expect(Verdict::Broken);
-        }
+    for (logprobs, chat_only) in
+        [(Logprobs::Zeros, false), (Logprobs::Zeros, true), (Logprobs::Null, false)]
+    {
+        let flat = Faults { logprobs, chat_only, ..Faults::default() };
+        // Too small to turn a token.
+        let disturbances = one(When::InFlight(2), How::Drift(1e-6), 1.0);
+        let blind = run(Faults { disturbances, ..flat.clone() }, &CROWDS);
+        blind.expect(Verdict::Undecided).expect_said(&["blind"]);
+        // What a token shows, it shows without values.
+        let foreign = one(When::InFlight(2), How::Foreign, 1.0);
+        run(Faults { disturbances: foreign, ..flat }, &CROWDS).expect(Verdict::Broken);
     }
 }
 
@@ -149,7 +149,9 @@ pub(crate) fn refused_fields_are_left_out() {
         let clean = run(picky.clone(), &CROWDS);
         clean.expect(Verdict::Held);
         sees(&clean, refused_fields);
-        run(drifting(picky), &CROWDS).expect(Verdict::Broken);
+        if !refusals_name_fields {
+            run(drifting(picky), &CROWDS).expect(Verdict::Broken);
+        }
     }
     let later = Faults { chat_only: true, wants_max_completion_tokens: true, ..Faults::default() };
     run(later.clone(), &CROWDS).expect(Verdict::Held);
@@ -162,14 +164,14 @@ pub(crate) fn refused_fields_are_left_out() {
 
 /// Counters and reasons of a stream that disagree while tokens and values agree are told beside the verdict.
 pub(crate) fn what_disagrees_beside_the_tokens_is_told_beside_the_verdict() {
-    for stream in [Stream::WrongUsage, Stream::WrongFinish] {
-        for chat_only in [false, true] {
-            let odd = Faults { stream, chat_only, ..Faults::default() };
-            let seen = all(odd.clone());
-            seen.expect(Verdict::Held).expect_arm(Arm::Stream, Verdict::Held);
-            assert!(!seen.certificate.beside.is_empty(), "{stream:?}: {}", seen.said());
-            all(drifting(odd)).expect(Verdict::Broken);
-        }
+    for (stream, chat_only) in
+        [(Stream::WrongUsage, false), (Stream::WrongFinish, true), (Stream::WrongFinish, false)]
+    {
+        let odd = Faults { stream, chat_only, ..Faults::default() };
+        let seen = all(odd.clone());
+        seen.expect(Verdict::Held).expect_arm(Arm::Stream, Verdict::Held);
+        assert!(!seen.certificate.beside.is_empty(), "{stream:?}: {}", seen.said());
+        run(drifting(odd), &CROWDS).expect(Verdict::Broken);
     }
     let clean = all(Faults { gauge: Gauge::Sglang, ..Faults::default() });
     assert_eq!(clean.certificate.beside, Vec::<String>::new());

@@ -77,9 +77,10 @@ impl Run {
         self.certificate.arm(arm).unwrap_or_else(|| panic!("no record of {arm}"))
     }
 
-    /// All that is said of the run, in lower case.
+    /// All that is said of the run, in lower case, however its lines are cut.
     pub(crate) fn said(&self) -> String {
-        text::report(&self.certificate).to_lowercase()
+        let said = text::report(&self.certificate).to_lowercase();
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Fails with all that is said.
