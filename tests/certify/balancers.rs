@@ -29,7 +29,7 @@ pub(crate) fn replicas_that_stick_to_their_clients_are_one_server() {
         front: Front::ReplicasSticky,
         ..Faults::disturbed(When::InFlight(2), How::Drift(1e-3))
     };
-    all(drifting).expect(Verdict::Broken);
+    run(drifting, &CROWDS).expect(Verdict::Broken);
 }
 
 /// The second one gets what is too much for the first: which of both answers follows load at the balancer, not the batch. Two
@@ -75,10 +75,9 @@ pub(crate) fn small_plans_do_not_blame_crowds_for_replicas() {
             Front::ReplicasSpilling(1),
             Front::ReplicasSpilling(3),
         ] {
-            for life in [prompts.into()] {
-                let seen = with(Faults { life, ..replicas(front, false) }, &options);
-                seen.expect_not(Verdict::Broken);
-            }
+            let life = prompts.into();
+            let seen = with(Faults { life, ..replicas(front, false) }, &options);
+            seen.expect_not(Verdict::Broken);
         }
     }
 }

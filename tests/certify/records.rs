@@ -122,7 +122,7 @@ pub(crate) fn the_text_of_a_chat_is_compared_where_it_stands() {
 pub(crate) fn a_stream_is_over_at_its_end_marker() {
     let started = Instant::now();
     let open = Faults { stream: Stream::StaysOpen, ..Faults::default() };
-    all(open.clone()).expect(Verdict::Held);
+    all(open.clone()).expect(Verdict::Held).expect_arm(Arm::Stream, Verdict::Held);
     assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
     run(drifting(open), &CROWDS).expect(Verdict::Broken);
 }

@@ -32,9 +32,15 @@ pub(crate) fn a_difference_needs_no_witness() {
         let is_witnessed = witness.max_in_flight > 1 && witness.by.contains("time");
         assert!(is_witnessed || clean.certificate.verdict == Verdict::Undecided);
     }
-    // Nobody meets, and yet an answer differs: here since it came after others.
-    let alone = Faults { cap: 1, ..Faults::disturbed(When::OddPlace, DRIFT) };
-    run(alone, &CROWDS).expect(Verdict::Undecided);
+    // Nobody ever meets another, and that others wait changes an answer all the same.
+    for gauge in [Gauge::Vllm, Gauge::Missing] {
+        let queue = Faults { cap: 1, gauge, step_us: SLOW_US, ..Faults::default() };
+        let disturbances = disturbed(&[(When::OthersWait, DRIFT)]);
+        let faulty = run(Faults { disturbances, ..queue.clone() }, &CROWDS);
+        faulty.expect(Verdict::Broken);
+        assert_eq!(faulty.arm(Arm::ConcurrentWarm).met, 0, "{}", faulty.said());
+        run(queue, &CROWDS).expect(Verdict::Undecided);
+    }
 }
 
 /// The gauge counts what waits, and tokens come in turn: one of both is wrong, so nothing is held, whatever differs or not.

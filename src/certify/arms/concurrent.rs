@@ -43,7 +43,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Which of its prompts are new each time.
-    fn new(self) -> New {
+    fn renews(self) -> New {
         New { request: self == Kind::New, neighbours: matches!(self, Kind::New | Kind::Mixed) }
     }
 
@@ -216,7 +216,7 @@ fn judge(
             crowd,
             place,
             delays_ms: &delays_ms,
-            new: kind.new(),
+            new: kind.renews(),
         };
         score.take(Trial {
             prompt: number,

@@ -15,6 +15,8 @@ pub(crate) enum When {
     InFlight(usize),
     /// [5] Prompts of other lengths in the step.
     OtherLengths,
+    /// Others wait for a place: what they hold back may be taken from those that run.
+    OthersWait,
     /// [8] Among the first requests of the server's life.
     FirstRequests(u64),
     /// [9] The first time that this very prompt is seen.

@@ -213,7 +213,8 @@ impl Engine {
     }
 
     fn step(&self, state: &mut State) {
-        let step = Step::of(&state.running, &mut state.marked_tokens, &self.faults);
+        let all = (&state.running[..], state.waiting.len());
+        let step = Step::of(all, &mut state.marked_tokens, &self.faults);
         let State { running, cache, .. } = state;
         let mut place = 0;
         running.retain_mut(|sequence| {

@@ -14,12 +14,18 @@ pub(crate) struct Step {
     lengths: usize,
     /// The length of the first prompt that ever had company.
     marked_tokens: Option<usize>,
+    /// Sequences that wait for a place.
+    waiting: usize,
     /// Tokens that the cache did not have, of the longest prompt that is being read.
     prefill_tokens: usize,
 }
 
 impl Step {
-    pub(crate) fn of(running: &[Sequence], marked: &mut Option<usize>, faults: &Faults) -> Self {
+    pub(crate) fn of(
+        (running, waiting): (&[Sequence], usize),
+        marked: &mut Option<usize>,
+        faults: &Faults,
+    ) -> Self {
         let width = running.len() + faults.strangers;
         if width > 1 && marked.is_none() {
             // Prompts of one request are no company of each other's.
@@ -33,6 +39,7 @@ impl Step {
             width,
             lengths: lengths.len(),
             marked_tokens: *marked,
+            waiting,
             prefill_tokens: read.map(Sequence::uncached).max().unwrap_or(0),
         }
     }
@@ -42,6 +49,7 @@ impl Step {
         match when {
             When::InFlight(least) => self.width >= least,
             When::OtherLengths => self.lengths > 1,
+            When::OthersWait => self.waiting > 0,
             When::FirstRequests(count) => of.number < count,
             When::FirstOfPrompt => of.seen == 0,
             When::ThirdOfPrompt => of.seen >= 2,
