@@ -156,10 +156,15 @@ pub(crate) fn a4_06_what_serialises_requests_is_seen() {
 /// found out, and so is one that runs each request twice, which leaves nothing cold.
 pub(crate) fn a4_07_answers_from_a_gateway_are_not_scored() {
     for front in [Front::Cache, Front::CacheFreshIds] {
-        // Only repeats of a warm request can come from the store. Steps are slow, so that a busy machine is no slow store.
+        // Only repeats of a warm request can come from the store. Without an id it is known by how fast it is, and a machine that is
+        // busy may make it slow.
         let slow = Faults { front, step_us: 6000, ..drifting() };
-        let cached = run(slow, &[Arm::ConcurrentWarm]);
-        cached.expect(Verdict::Undecided).expect_said(&["stored", "cache"]);
+        let is_named = (0..3).any(|_| {
+            let cached = run(slow.clone(), &[Arm::ConcurrentWarm]);
+            cached.expect(Verdict::Undecided);
+            cached.said().contains("come from a cache in front of the model")
+        });
+        assert!(is_named, "{front:?}");
     }
     let twice = run(Faults { front: Front::RunsTwice, ..Faults::default() }, &[Arm::Prefix]);
     twice.expect_arm(Arm::Prefix, Verdict::Undecided);

@@ -141,7 +141,7 @@ pub(crate) fn a4_33_no_cause_is_named() {
 /// A refusal for load voids its case, and nothing is sent again; a storm of them ends the run
 /// soon. Budgets hold.
 pub(crate) fn a4_34_refusals_void_cases_and_budgets_hold() {
-    for refusals in [Refusals::Every(7), Refusals::Above(6), Refusals::After(30)] {
+    for refusals in [Refusals::Every(7), Refusals::Above(3), Refusals::After(30)] {
         let stormy = Server::start(Faults { refusals, ..Faults::default() });
         let certificate = attempt(&stormy, &small(&CROWDS)).expect("a certificate");
         let voided: u64 = certificate.arms.iter().map(|record| record.voided).sum();

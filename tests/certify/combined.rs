@@ -135,7 +135,12 @@ pub(crate) fn a_prefill_in_company_is_found() {
                 cache_keeps,
                 ..Faults::disturbed(When::ReadInCompany, DRIFT)
             };
-            run(reads, &CROWDS).expect(Verdict::Broken);
+            let seen = run(reads, &CROWDS);
+            // Two answers of which each comes again and again may be those of two replicas, where no counter shows one cache.
+            match usage {
+                Usage::Whole => seen.expect(Verdict::Broken),
+                _ => seen.expect_not(Verdict::Held),
+            };
         }
     }
 }

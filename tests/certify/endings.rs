@@ -22,7 +22,9 @@ fn each<T: Copy + Send + Sync>(all: &[T], run: impl Fn(T) + Sync) {
         thread::scope(|scope| {
             let run = &run;
             let threads: Vec<_> = some.iter().map(|&one| scope.spawn(move || run(one))).collect();
-            threads.into_iter().for_each(|thread| thread.join().expect("it goes on"));
+            for thread in threads {
+                thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why));
+            }
         });
     }
 }

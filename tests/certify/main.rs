@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-const THREADS: usize = 12;
+const THREADS: usize = 10;
 
 /// Trials by the names of their functions; one that is left out is dead code to the compiler.
 macro_rules! trials {

@@ -33,14 +33,12 @@ pub(crate) fn a_difference_needs_no_witness() {
         assert!(is_witnessed || clean.certificate.verdict == Verdict::Undecided);
     }
     // Nobody ever meets another, and that others wait changes an answer all the same.
-    for gauge in [Gauge::Vllm, Gauge::Missing] {
-        let queue = Faults { cap: 1, gauge, step_us: SLOW_US, ..Faults::default() };
-        let disturbances = disturbed(&[(When::OthersWait, DRIFT)]);
-        let faulty = run(Faults { disturbances, ..queue.clone() }, &CROWDS);
-        faulty.expect(Verdict::Broken);
-        assert_eq!(faulty.arm(Arm::ConcurrentWarm).met, 0, "{}", faulty.said());
-        run(queue, &CROWDS).expect(Verdict::Undecided);
-    }
+    let queue = Faults { cap: 1, ..Faults::default() };
+    let disturbances = disturbed(&[(When::OthersWait, DRIFT)]);
+    let faulty = run(Faults { disturbances, ..queue.clone() }, &CROWDS);
+    faulty.expect(Verdict::Broken);
+    assert_eq!(faulty.arm(Arm::ConcurrentWarm).met, 0, "{}", faulty.said());
+    run(queue, &CROWDS).expect(Verdict::Undecided);
 }
 
 /// The gauge counts what waits, and tokens come in turn: one of both is wrong, so nothing is held, whatever differs or not.
@@ -119,9 +117,10 @@ pub(crate) fn each_level_is_claimed_or_not_by_itself() {
         let code = if refusals == Refusals::Unavailable(4) { "503" } else { "429" };
         refusing.expect_said(&[code]);
         assert!(text::summary(&refusing.certificate).contains("0 of 12 at 4, up to"));
-        let disturbances = disturbed(&[(When::InFlight(3), DRIFT)]);
-        with(Faults { refusals, disturbances, ..Faults::default() }, &plan).expect(Verdict::Broken);
     }
+    let (refusals, disturbances) =
+        (Refusals::Unavailable(4), disturbed(&[(When::InFlight(3), DRIFT)]));
+    with(Faults { refusals, disturbances, ..Faults::default() }, &plan).expect(Verdict::Broken);
     let wide = with(Faults::disturbed(When::InFlight(9), DRIFT), &plan);
     wide.expect(Verdict::Broken);
     assert_eq!(of(&wide), [(4, Verdict::Held), (8, Verdict::Held), (12, Verdict::Broken)]);
