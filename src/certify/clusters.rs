@@ -7,28 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arms::concurrent::{self, Kind};
-use super::arms::{Bench, against};
-use super::certificate::{ArmRecord, Clusters, Verdict};
+use super::arms::concurrent::Kind;
+use super::arms::{Bench, is_equal};
+use super::certificate::{Arm, ArmRecord, Clusters, Verdict};
+use super::company;
 use super::compare::Comparison;
 use super::samples::{self, kind};
-use super::session::Member;
-use super::stats;
-use super::wire::Answer;
+use super::wire::{Answer, Call};
 
 /// Further kinds of answers to one prompt that replicas are believed to give at most.
-const OTHERS_MAX: usize = 3;
+pub(super) const OTHERS_MAX: usize = 3;
 /// Prompts of which the same other kind must have been seen again.
 const AGAIN_MIN: usize = 2;
-/// Prompts whose requests are begun alone and then joined, to see whether company is what counts.
-const JOINED: usize = 6;
-/// Requests that are joined at least, and the probability with which they would show a fault as frequent as the crowds did.
-const TRIES_MIN: u64 = 4;
-const TRIES_SHOW: f64 = 0.999;
 /// Prompts, and answers alone to each, that are asked for more where repeats differ.
 const REPEATED: (usize, usize) = (4, 5);
-/// Part of an answer's time after which a request is joined.
-const JOIN_AFTER: f64 = 0.2;
+/// Prompts that are asked alone before anything is called broken, and requests for all of them together.
+const SETTLED: (usize, usize) = (4, 12);
 
 /// An answer in a crowd.
 #[derive(Clone, Debug)]
@@ -37,7 +31,7 @@ pub(crate) struct Sighting {
     pub(crate) prompt: u32,
     /// Requests sent at once.
     pub(crate) sent: u32,
-    in_flight: u32,
+    pub(super) in_flight: u32,
     answer: samples::Kind,
     reference: samples::Kind,
     differs: bool,
@@ -71,8 +65,11 @@ impl Sighting {
 }
 
 /// Looks for kinds that do not follow load. If there are such, and they are all that was seen in crowds, arms with crowds that
-/// were broken are undecided.
+/// were broken are undecided. So are those whose references turn out not to repeat.
 pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) -> Option<Clusters> {
+    if !bench.warm_differs() && records.iter().any(|r| r.verdict == Verdict::Broken) {
+        settle(bench, records);
+    }
     let clusters = match bench.warm_differs() {
         true => {
             let (clusters, are_all) = alone(bench)?;
@@ -81,7 +78,7 @@ pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) -> Opti
             }
             clusters
         }
-        false => in_crowds(bench)?,
+        false => in_crowds(bench, smallest_broken(records)?)?,
     };
     for record in records.iter_mut().filter(|r| r.arm.needs_company()) {
         if record.verdict == Verdict::Broken {
@@ -90,6 +87,56 @@ pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) -> Opti
         }
     }
     Some(clusters)
+}
+
+/// Asks a few prompts alone, again and again, before anything is called broken: of a few repeats all may have been equal by chance,
+/// and a server may have lost its mind since.
+fn settle(bench: &mut Bench<'_, '_>, records: &mut [ArmRecord]) {
+    let differs = |n: usize| bench.seen.iter().any(|s| s.differs && s.prompt as usize == n);
+    let mut prompts: Vec<usize> =
+        (0..bench.known.len()).filter(|n| bench.known[*n].warm_is_clean).collect();
+    prompts.sort_by_key(|n| !differs(*n));
+    prompts.truncate(SETTLED.0);
+    let is_broken = |arm: Arm| {
+        records.iter().any(|record| record.arm == arm && record.verdict == Verdict::Broken)
+    };
+    let asks_cold = bench.session.dialect.cold.is_some() && is_broken(Arm::ConcurrentCold);
+    let times = SETTLED.1.div_ceil(prompts.len().max(1));
+    let (mut warm_differs, mut cold_differs) = (false, false);
+    for number in prompts {
+        for is_cold in [false, true].into_iter().take(1 + usize::from(asks_cold)) {
+            let mut answers: Vec<Answer> = Vec::new();
+            for _ in 0..times {
+                let salt = is_cold.then(|| bench.session.salt());
+                let call = Call { cold: salt, ..bench.known[number].call.clone() };
+                answers.extend(bench.ask(&call).ok());
+            }
+            if answers.windows(2).all(|pair| is_equal(&pair[0], &pair[1])) {
+                continue;
+            }
+            let known = &mut bench.known[number];
+            match is_cold {
+                true => (known.cold_differs, cold_differs) = (true, true),
+                false => {
+                    (known.warm_differs, warm_differs) = (true, true);
+                    known.warm.extend(answers);
+                }
+            }
+        }
+    }
+    let is_without = |arm: Arm| match arm {
+        Arm::Repeat => false,
+        Arm::ConcurrentCold => cold_differs,
+        Arm::Prefix => warm_differs || cold_differs,
+        _ => warm_differs,
+    };
+    for record in records.iter_mut().filter(|record| is_without(record.arm)) {
+        if record.verdict == Verdict::Broken {
+            record.verdict = Verdict::Undecided;
+            record.reason =
+                Some("answers alone no longer repeat: there is no reference".to_owned());
+        }
+    }
 }
 
 /// What tells two groups of answers apart: a mark that each has, and never with the same value.
@@ -110,10 +157,20 @@ fn told_apart<'m>(
     values.into_iter().find(|(_, groups)| of(groups)).map(|(name, _)| name.to_owned())
 }
 
-fn in_crowds(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
+/// The smallest crowd in which an answer differs, of any arm that says so. One request of many prompts is none.
+fn smallest_broken(records: &[ArmRecord]) -> Option<u32> {
+    let crowds = records.iter().filter(|r| r.arm.needs_company() && r.arm != Arm::ManyPrompts);
+    let broken = crowds.filter(|record| record.verdict == Verdict::Broken);
+    let levels = broken.flat_map(|record| &record.levels);
+    levels.filter(|level| level.differing > 0).map(|level| level.sent).min()
+}
+
+fn in_crowds(bench: &mut Bench<'_, '_>, size: u32) -> Option<Clusters> {
+    if company::look_again(bench, size) {
+        return None;
+    }
     let groups = by_prompt(&bench.seen);
-    let differing: Vec<&Sighting> = bench.seen.iter().filter(|seen| seen.differs).collect();
-    if differing.is_empty() || !is_stable(&groups) || !is_mixed(&groups) {
+    if !is_stable(&groups) || !is_mixed(&groups) {
         return None;
     }
     // Only a mark that no answer alone ever had may stand for itself; company need not be tried then.
@@ -123,12 +180,7 @@ fn in_crowds(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
             .iter()
             .flat_map(|seen| [(0, &seen.marks[0]), (usize::from(seen.differs), &seen.marks[1])]),
     );
-    let (kind, size) = (differing[0].kind, differing.iter().map(|seen| seen.sent).min()?);
-    let prompts = prompts_of(&differing);
-    let all = bench.seen.iter().filter(|seen| seen.kind == kind && seen.sent >= size);
-    let (n, of) = all.fold((0, 0), |(n, of), seen| (n + u32::from(seen.differs), of + 1));
-    let rate = f64::from(n) / f64::from(of.max(1));
-    if told_apart_by.is_none() && company_counts(bench, kind, &prompts, size, rate) {
+    if told_apart_by.is_none() && company::counts(bench, size) {
         return None;
     }
     let groups = by_prompt(&bench.seen);
@@ -146,85 +198,42 @@ fn in_crowds(bench: &mut Bench<'_, '_>) -> Option<Clusters> {
     Some(clusters(kinds as u64, prompts, answers, true, false, told_apart_by))
 }
 
-/// Sightings by prompt, cold and warm ones apart: what is cached may change an answer by itself.
-fn by_prompt(seen: &[Sighting]) -> BTreeMap<(u32, bool), Vec<&Sighting>> {
-    let mut groups: BTreeMap<(u32, bool), Vec<&Sighting>> = BTreeMap::new();
+/// Sightings by prompt and reference: what is cached may change an answer by itself.
+pub(super) type ByPrompt<'s> = BTreeMap<(u32, samples::Kind), Vec<&'s Sighting>>;
+
+pub(super) fn by_prompt(seen: &[Sighting]) -> ByPrompt<'_> {
+    let mut groups = ByPrompt::new();
     // New prompts are another each time: there is no kind of theirs to come again.
     for seen in seen.iter().filter(|seen| seen.kind != Kind::New) {
-        groups.entry((seen.prompt, seen.kind == Kind::Cold)).or_default().push(seen);
+        groups.entry((seen.prompt, seen.reference)).or_default().push(seen);
     }
     groups
 }
 
-fn others(group: &[&Sighting]) -> BTreeSet<samples::Kind> {
+pub(super) fn others(group: &[&Sighting]) -> BTreeSet<samples::Kind> {
     group.iter().filter(|seen| seen.differs).map(|seen| seen.answer).collect()
 }
 
 /// Whether answers that differ are the same few again and again.
-fn is_stable(groups: &BTreeMap<(u32, bool), Vec<&Sighting>>) -> bool {
-    let again = groups.values().filter(|group| {
-        let n = group.iter().filter(|seen| seen.differs).count();
-        n > others(group).len()
-    });
-    groups.values().all(|group| others(group).len() <= OTHERS_MAX)
-        && again.count() >= AGAIN_MIN
-        && {
-            let kinds: usize = groups.values().map(|group| others(group).len()).sum();
-            let n: usize =
-                groups.values().map(|g| g.iter().filter(|seen| seen.differs).count()).sum();
-            n >= 2 * kinds
-        }
+pub(super) fn is_stable(groups: &ByPrompt<'_>) -> bool {
+    let n = |group: &&Vec<&Sighting>| group.iter().filter(|seen| seen.differs).count();
+    let again = groups.values().filter(|group| n(group) > others(group).len());
+    // What was seen once says nothing of coming again.
+    let (mut all, mut kinds) = (0, 0);
+    for group in groups.values().filter(|group| n(group) > 1) {
+        (all, kinds) = (all + n(&group), kinds + others(group).len());
+    }
+    let are_few = groups.values().all(|group| others(group).len() <= OTHERS_MAX);
+    are_few && again.count() >= AGAIN_MIN && all >= 2 * kinds
 }
 
 /// Whether a prompt that got another answer in one crowd got its own in another one, of at least as many requests.
-fn is_mixed(groups: &BTreeMap<(u32, bool), Vec<&Sighting>>) -> bool {
+pub(super) fn is_mixed(groups: &ByPrompt<'_>) -> bool {
     groups.values().any(|group| {
         let least = group.iter().filter(|seen| seen.differs).map(|seen| seen.in_flight).min();
         let own = group.iter().filter(|seen| !seen.differs && seen.in_flight > 1);
         least.is_some_and(|least| own.map(|seen| seen.in_flight).any(|n| n >= least))
     })
-}
-
-fn prompts_of(differing: &[&Sighting]) -> Vec<u32> {
-    let prompts: BTreeSet<u32> = differing.iter().map(|seen| seen.prompt).collect();
-    prompts.into_iter().take(JOINED).collect()
-}
-
-/// Whether requests that are alone when they begin, and are joined by as many as made a difference, get other answers too. What
-/// could not be asked leaves the difference standing.
-fn company_counts(
-    bench: &mut Bench<'_, '_>,
-    kind: Kind,
-    prompts: &[u32],
-    size: u32,
-    rate: f64,
-) -> bool {
-    let delay = bench.usual_time().mul_f64(JOIN_AFTER);
-    let tries = stats::trials_for(rate.clamp(0.02, 0.95), TRIES_SHOW).max(TRIES_MIN);
-    for i in 0..tries as usize {
-        let number = prompts[i % prompts.len()];
-        let mut members = concurrent::members(bench, kind, size, &[number]);
-        for member in members.iter_mut().skip(1) {
-            member.delay = delay;
-        }
-        match joined(bench, kind, number, &members) {
-            Some(false) => {}
-            Some(true) | None => return true,
-        }
-    }
-    false
-}
-
-/// Whether the first of a crowd differs from its answer alone; `None` if that could not be seen.
-fn joined(bench: &mut Bench<'_, '_>, kind: Kind, number: u32, members: &[Member]) -> Option<bool> {
-    let crowd = bench.session.crowd(members).ok()?;
-    let met = crowd.members.into_iter().next()?;
-    let got = met.answer.ok()?;
-    let known = &bench.known[number as usize];
-    let references = if kind == Kind::Cold { &known.cold } else { &known.warm };
-    let (_, comparison) = against(references, &got)?;
-    let differs = comparison.difference.is_some();
-    (differs || met.in_flight > 1).then_some(differs)
 }
 
 /// Kinds among answers alone that are not repeatable: a few that come again and again, or a new one each time. And whether answers

@@ -163,13 +163,13 @@ pub(crate) fn compare(reference: &Answer, other: &Answer, parts: Parts) -> Compa
         }
     }
     let prompts = counts(Observable::PromptTokens, reference.prompt_tokens, other.prompt_tokens);
+    let first = first
+        .map(|(position, observable, expected, got)| (Some(position), observable, expected, got))
+        .or_else(|| whole(reference, other, parts));
     let first = match (prompts, first) {
         // To the server these were two prompts: that goes before all that follows from it.
         (Some(prompts), Some(_)) if parts == Parts::All => Some(prompts),
-        (_, Some((position, observable, expected, got))) => {
-            Some((Some(position), observable, expected, got))
-        }
-        (_, None) => whole(reference, other, parts),
+        (_, first) => first,
     };
     if first.is_none() && parts != Parts::Tokens {
         comparison.beside = beside(reference, other);

@@ -7,6 +7,7 @@
 mod arms;
 pub mod certificate;
 mod clusters;
+mod company;
 pub mod compare;
 mod control;
 mod error;

@@ -85,7 +85,7 @@ pub fn run(
         }
         shrink::firsts(bench.session, &mut firsts, &records);
     }
-    let controls = Controls { positive, negative: negative(&records) };
+    let controls = Controls { positive, negative: negative(&records, bench.warm_differs()) };
     let levels = verdict::levels(&records, options, &controls.positive);
     let around = Circumstances {
         options,
@@ -273,17 +273,20 @@ fn not_asked(why: String) -> Control {
     }
 }
 
-/// The negative control is the sequential arm.
-fn negative(records: &[ArmRecord]) -> Control {
+/// The negative control is the sequential arm, and what was asked one at a time after it.
+fn negative(records: &[ArmRecord], differs: bool) -> Control {
     let record = records.iter().find(|record| record.arm == Arm::Repeat).expect("always asked");
     Control {
         what: "the same requests one at a time, after a first answer".into(),
-        passed: (record.of > 0).then_some(record.differing == 0),
+        passed: (record.of > 0).then_some(record.differing == 0 && !differs),
         differing: record.differing,
         of: record.of,
         requests: record.scored,
         levels: Vec::new(),
-        note: record.reason.clone(),
+        note: match differs && record.differing == 0 {
+            true => Some("such requests differed later on".into()),
+            false => record.reason.clone(),
+        },
     }
 }
 

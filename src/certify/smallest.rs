@@ -35,7 +35,7 @@ pub(crate) fn find(bench: &mut Bench<'_, '_>, records: &[ArmRecord]) -> Option<F
         })
         .min_by_key(|(_, sent, _)| *sent)?;
     let record = records.iter().find(|r| r.arm == kind.arm())?;
-    let clean = record.levels.iter().filter(|level| level.sent < high && level.met > 0).next_back();
+    let clean = record.levels.iter().rfind(|level| level.sent < high && level.met > 0);
     let (mut low, mut at_low) = clean.map_or((1, None), |level| (level.sent, Some(level.of)));
     let prompts = prompts(bench, kind);
     let before = bench.session.ledger.requests();

@@ -169,6 +169,9 @@ fn not_repeatable(arms: &[ArmRecord], around: &Circumstances<'_>) -> Option<Stri
     let pattern = pattern.map_or(String::new(), |p| format!(" ({}: {})", p.kinds, p.shape.words()));
     let (n, m) = (negative.differing, negative.of);
     Some(match negative.passed {
+        Some(_) if n == 0 => {
+            "requests one at a time differed later on: warm answers have no reference".to_owned()
+        }
         Some(_) => format!(
             "requests one at a time differ already, in {n} of {m} answers{pattern}: warm answers have no reference"
         ),

@@ -116,8 +116,10 @@ pub(crate) fn in_flight(spans: &[Span<'_>], gauge: Option<&[Sample]>) -> Seen {
 /// Whether answers of several tokens came strictly one after another: none got a token between the first and the last of
 /// another.
 fn is_in_turn(spans: &[Span<'_>]) -> bool {
+    // With the first token: one that came while another was served is no token in turn.
+    let whole = |span: &Span<'_>| Some((*span.arrivals.first()?, *span.arrivals.last()?));
     let mut all: Vec<(Instant, Instant)> =
-        spans.iter().filter(|span| span.arrivals.len() >= ARRIVALS_MIN).filter_map(ends).collect();
+        spans.iter().filter(|span| span.arrivals.len() >= ARRIVALS_MIN).filter_map(whole).collect();
     all.sort();
     all.len() >= 2 && all.windows(2).all(|pair| pair[1].0 + OVERLAP_MIN >= pair[0].1)
 }

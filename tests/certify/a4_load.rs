@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lockstep::certify::{Arm, Verdict};
+use lockstep::certify::{Arm, Options, Verdict};
 
-use crate::run::{CROWDS, run, small, with};
+use crate::run::{CROWDS, all, run, small, with};
 use crate::server::{Faults, Front, Gauge, How, Server, When};
 
 /// A fault that every crowd of two shows.
@@ -30,7 +30,7 @@ pub(crate) fn a4_01_a_sequential_server_is_not_scored() {
         for arm in CROWDS {
             faulty.expect_arm(arm, Verdict::Undecided);
             let record = faulty.arm(arm);
-            assert_eq!(record.scored, 0, "{gauge:?}");
+            assert_eq!((record.scored, record.met), (0, 0), "{gauge:?}");
             assert!(record.unwitnessed > 0 && record.reason.is_some(), "{gauge:?}");
         }
         run(Faults { gauge, step_us: step_us(gauge), ..drifting() }, &CROWDS)
@@ -76,11 +76,27 @@ pub(crate) fn a4_03_a_cap_of_the_server_shows_in_the_levels() {
     }
 }
 
-/// Answers of one token are over before their neighbours arrive: with nothing to witness, nothing
-/// is scored. Where the server can be asked for whole answers, it is.
+/// Answers of one token are over before most of their neighbours arrive: of the equal ones that were not seen to meet, nothing is
+/// claimed. What differs counts all the same, since a difference needs no witness. Where the server can be asked for whole
+/// answers, it is.
 pub(crate) fn a4_04_short_answers_are_no_load() {
-    let short = Faults { answer_tokens_max: Some(1), gauge: Gauge::Missing, ..drifting() };
-    run(short, &CROWDS).expect(Verdict::Undecided);
+    let short = Faults { answer_tokens_max: Some(1), gauge: Gauge::Missing, ..Faults::default() };
+    let few = Options { answers_min: 8, ..small(&CROWDS) };
+    let clean = with(short.clone(), &few);
+    clean.expect_not(Verdict::Broken);
+    for level in &clean.certificate.levels {
+        let met: u64 = clean
+            .certificate
+            .arms
+            .iter()
+            .flat_map(|record| &record.levels)
+            .filter(|one| one.sent == level.sent)
+            .map(|one| one.met)
+            .sum();
+        assert!(level.verdict == Verdict::Undecided || met >= 8, "{}", clean.said());
+    }
+    let disturbances = drifting().disturbances;
+    run(Faults { disturbances, ..short }, &CROWDS).expect(Verdict::Broken);
     let whole = run(Faults::default(), &CROWDS);
     whole.expect(Verdict::Held);
     let asked = whole.server.completions();
@@ -119,7 +135,8 @@ pub(crate) fn a4_06_what_serialises_requests_is_seen() {
         let front = Front::OneAtATime;
         let serial = run(Faults { front, gauge, step_us: step_us(gauge), ..drifting() }, &CROWDS);
         serial.expect(Verdict::Undecided);
-        assert_eq!(serial.arm(Arm::ConcurrentWarm).scored, 0);
+        let record = serial.arm(Arm::ConcurrentWarm);
+        assert_eq!((record.scored, record.met), (0, 0));
     }
     let open = run(drifting(), &CROWDS);
     open.expect(Verdict::Broken);
@@ -139,9 +156,15 @@ pub(crate) fn a4_06_what_serialises_requests_is_seen() {
 /// found out, and so is one that runs each request twice, which leaves nothing cold.
 pub(crate) fn a4_07_answers_from_a_gateway_are_not_scored() {
     for front in [Front::Cache, Front::CacheFreshIds] {
-        // Only repeats of a warm request can come from the store.
-        let cached = run(Faults { front, ..drifting() }, &[Arm::ConcurrentWarm]);
-        cached.expect(Verdict::Undecided).expect_said(&["stored", "cache"]);
+        // Only repeats of a warm request can come from the store. Without an id it is known by how fast it is, and a machine that is
+        // busy may make it slow.
+        let slow = Faults { front, step_us: 6000, ..drifting() };
+        let is_named = (0..3).any(|_| {
+            let cached = run(slow.clone(), &[Arm::ConcurrentWarm]);
+            cached.expect(Verdict::Undecided);
+            cached.said().contains("come from a cache in front of the model")
+        });
+        assert!(is_named, "{front:?}");
     }
     let twice = run(Faults { front: Front::RunsTwice, ..Faults::default() }, &[Arm::Prefix]);
     twice.expect_arm(Arm::Prefix, Verdict::Undecided);
@@ -153,12 +176,12 @@ pub(crate) fn a4_07_answers_from_a_gateway_are_not_scored() {
 
 /// Traffic that was sequential from end to end is never called clean, whatever the arms are.
 pub(crate) fn traffic_that_was_sequential_is_never_clean() {
-    let sequential = with(Faults { cap: 1, ..Faults::default() }, &small(&Arm::ALL));
+    let sequential = all(Faults { cap: 1, ..Faults::default() });
     sequential.expect(Verdict::Undecided);
     let server: &Server = &sequential.server;
     assert_eq!(server.running_max(), 1);
-    for arm in [Arm::ConcurrentCold, Arm::ConcurrentWarm, Arm::Order] {
+    for arm in Arm::ALL.into_iter().filter(|arm| arm.needs_company()) {
         sequential.expect_arm(arm, Verdict::Undecided);
-        assert_eq!(sequential.arm(arm).of, 0, "{arm}");
+        assert_eq!(sequential.arm(arm).met, 0, "{arm}");
     }
 }

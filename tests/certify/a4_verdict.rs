@@ -141,7 +141,7 @@ pub(crate) fn a4_33_no_cause_is_named() {
 /// A refusal for load voids its case, and nothing is sent again; a storm of them ends the run
 /// soon. Budgets hold.
 pub(crate) fn a4_34_refusals_void_cases_and_budgets_hold() {
-    for refusals in [Refusals::Every(7), Refusals::Above(6), Refusals::After(30)] {
+    for refusals in [Refusals::Every(7), Refusals::Above(3), Refusals::After(30)] {
         let stormy = Server::start(Faults { refusals, ..Faults::default() });
         let certificate = attempt(&stormy, &small(&CROWDS)).expect("a certificate");
         let voided: u64 = certificate.arms.iter().map(|record| record.voided).sum();
@@ -154,8 +154,8 @@ pub(crate) fn a4_34_refusals_void_cases_and_budgets_hold() {
         }
     }
     let budgets = [
-        Options { requests_max: 60, ..small(&CROWDS) },
-        Options { tokens_max: 5000, ..small(&CROWDS) },
+        Options { requests_max: 80, ..small(&CROWDS) },
+        Options { tokens_max: 10_000, ..small(&CROWDS) },
         Options { time_max: Duration::from_millis(300), ..small(&CROWDS) },
     ];
     for options in budgets {

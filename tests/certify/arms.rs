@@ -12,8 +12,8 @@ pub(crate) fn a_fault_shows_in_its_own_arm() {
     let of = |when: When| Faults::disturbed(when, DRIFT);
     let table: [(Faults, &[Arm]); 4] = [
         (of(When::Streamed), &[Arm::Stream]),
-        // What was generated warm is scored cold.
-        (of(When::Warm), &[Arm::Prefix, Arm::Score]),
+        // First answers are cold, later ones warm; what was generated warm is scored cold.
+        (of(When::Warm), &[Arm::First, Arm::Prefix, Arm::Score]),
         (of(When::SampledInFlight), &[Arm::Seed]),
         (Faults { echo: Echo::Drifts, ..Faults::default() }, &[Arm::Score]),
     ];

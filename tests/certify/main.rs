@@ -9,20 +9,27 @@ mod a4_observable;
 mod a4_state;
 mod a4_verdict;
 mod arms;
+mod asked;
+mod balancers;
+mod combined;
+mod early;
+mod endings;
 mod fixture;
 mod hostile;
 mod lives;
 mod out;
 mod power;
+mod records;
 mod reproduce;
 mod run;
 mod server;
+mod witnesses;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-const THREADS: usize = 8;
+const THREADS: usize = 10;
 
 /// Trials by the names of their functions; one that is left out is dead code to the compiler.
 macro_rules! trials {
@@ -79,6 +86,47 @@ fn main() -> ExitCode {
         a4_verdict::a4_34_refusals_void_cases_and_budgets_hold,
         arms::a_fault_shows_in_its_own_arm,
         arms::the_order_of_arrival_shows_in_the_order_arm,
+        early::a_first_answer_that_differs_is_broken_by_an_arm_of_its_own,
+        early::a_prefill_among_neighbours_is_found,
+        early::a_difference_past_a_length_is_found_and_no_length_is_claimed_that_was_not_asked,
+        early::the_smallest_number_at_once_is_found,
+        early::a_fault_of_one_life_is_found_in_it,
+        early::faults_show_through_the_chat_route_too,
+        witnesses::a_difference_needs_no_witness,
+        witnesses::witnesses_that_contradict_each_other_decide_nothing,
+        witnesses::warm_repeats_that_differ_leave_cold_crowds_judged,
+        witnesses::what_a_crowd_leaves_in_the_cache_is_told_from_time,
+        witnesses::each_level_is_claimed_or_not_by_itself,
+        witnesses::the_headline_says_the_resolution,
+        witnesses::a_cache_of_long_blocks_is_seen,
+        balancers::replicas_that_stick_to_their_clients_are_one_server,
+        balancers::a_balancer_that_spills_over_is_not_called_a_fault_of_batches,
+        balancers::replicas_by_chance_or_in_turn_leave_nothing_to_compare_with,
+        balancers::small_plans_do_not_blame_crowds_for_replicas,
+        records::answers_that_were_cut_are_not_compared,
+        records::values_that_say_nothing_hold_nothing,
+        records::streams_with_gaps_are_not_compared,
+        records::the_text_of_a_chat_is_compared_where_it_stands,
+        records::a_stream_is_over_at_its_end_marker,
+        records::refused_fields_are_left_out,
+        records::what_disagrees_beside_the_tokens_is_told_beside_the_verdict,
+        asked::prompts_have_the_lengths_that_were_asked_for,
+        asked::own_prompts_are_judged,
+        asked::headers_and_fields_go_with_every_request,
+        asked::the_route_that_was_asked_for_is_asked,
+        asked::metrics_may_be_at_another_address,
+        asked::alternatives_are_asked_for,
+        asked::an_address_may_have_a_query,
+        endings::a_server_that_dies_is_never_held,
+        endings::what_was_seen_before_the_end_counts,
+        endings::a_budget_that_ends_anywhere_holds_nothing,
+        endings::storms_of_refusals_decide_nothing_false,
+        endings::plans_of_odd_shapes_find_the_same,
+        combined::a_fault_is_found_whatever_the_server_is_like,
+        combined::no_fault_is_none_whatever_the_server_is_like,
+        combined::a_length_that_no_crowd_answered_is_not_claimed,
+        combined::faults_do_not_hide_each_other,
+        combined::a_prefill_in_company_is_found,
         fixture::without_a_fault_a_crowd_gets_the_answers_of_each_alone,
         fixture::a_fault_of_crowds_shows_in_crowds_alone,
         fixture::a_stream_gives_the_plain_answer,

@@ -171,7 +171,9 @@ fn what_a_crowd_leaves_behind_is_said_to_be_that() {
 /// What is too long to be pasted stands in a file beside the scripts, which say so where it is missing.
 fn long_requests_stand_in_a_file_of_their_own() {
     let faults = Faults::disturbed(When::InFlight(2), DRIFT);
-    let files = files(&faults, &Options { shrinks: false, ..small(&[Arm::ConcurrentWarm]) });
+    let long = vec![17, 257, 64, 1025];
+    let options = Options { shrinks: false, prompt_tokens: long, ..small(&[Arm::ConcurrentWarm]) };
+    let files = files(&faults, &options);
     for name in COMPANY {
         let text = files.file(name).expect("a crowd differed");
         assert!(text.len() < 14_000 && text.contains(REQUESTS_FILE), "{} bytes", text.len());

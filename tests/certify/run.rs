@@ -16,20 +16,19 @@ pub(crate) struct Run {
 }
 
 /// Arms that need nothing but crowds.
-pub(crate) const CROWDS: [Arm; 2] = [Arm::ConcurrentCold, Arm::ConcurrentWarm];
+pub(crate) const CROWDS: [Arm; 3] = Arm::COMPANY;
 
-/// A plan of about two seconds.
+/// A plan of about a second.
 pub(crate) fn small(arms: &[Arm]) -> Options {
     Options {
         concurrency: vec![4, 8],
         prompts: 4,
-        repeats: 3,
-        rounds: 1,
+        prompt_tokens: vec![17, 130, 64, 300],
         answer_tokens: 16,
         arms: arms.to_vec(),
         timeout: Duration::from_secs(10),
         time_max: Duration::from_secs(30),
-        // A plan of two seconds has few answers; that *held* takes more has a test of its own.
+        // So small a plan has few answers; that *held* takes more has a test of its own.
         answers_min: 1,
         ..Options::default()
     }
@@ -46,8 +45,26 @@ pub(crate) fn with(faults: Faults, options: &Options) -> Run {
     Run { server, certificate }
 }
 
+/// The same, where what is found is not made smaller: that takes more requests than all the rest, and has trials of its own.
+pub(crate) fn quick(arms: &[Arm]) -> Options {
+    Options { shrinks: false, ..small(arms) }
+}
+
 pub(crate) fn run(faults: Faults, arms: &[Arm]) -> Run {
-    with(faults, &small(arms))
+    with(faults, &quick(arms))
+}
+
+/// Every arm.
+pub(crate) fn all(faults: Faults) -> Run {
+    run(faults, &Arm::ALL)
+}
+
+/// The same of a server that is addressed in another way than by its address alone.
+pub(crate) fn to(faults: Faults, options: &Options, address: impl Fn(Target) -> Target) -> Run {
+    let server = Server::start(faults);
+    let target = address(target(&server));
+    let certificate = certify::run(&target, options, &Silent).expect("a certificate");
+    Run { server, certificate }
 }
 
 /// What a run says where it may also say that there is nothing to certify.
@@ -60,9 +77,10 @@ impl Run {
         self.certificate.arm(arm).unwrap_or_else(|| panic!("no record of {arm}"))
     }
 
-    /// All that is said of the run, in lower case.
+    /// All that is said of the run, in lower case, however its lines are cut.
     pub(crate) fn said(&self) -> String {
-        text::report(&self.certificate).to_lowercase()
+        let said = text::report(&self.certificate).to_lowercase();
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Fails with all that is said.

@@ -17,9 +17,8 @@ use super::{
 /// Prompts whose first answers differ that are asked again, and how often: several replicas may have agreed by chance.
 const CONFIRMED: (usize, u32) = (4, 3);
 
-/// Asks every judged prompt for the first time, and `repeats` times after that. Each pass goes through all prompts, in an order
-/// of its own: a repeat right after itself would see a warmer server than any other request, and replicas that take turns would
-/// give each prompt to the same one.
+/// Asks every judged prompt for the first time, and `repeats` times after that. Each pass goes through all prompts: a repeat right
+/// after itself would see a warmer server than any other request.
 pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
     let options = bench.options;
     let (mut first, mut repeat) = (Score::new(Arm::First), Score::new(Arm::Repeat));
@@ -42,9 +41,7 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
         })
         .collect();
     for pass in 0..=options.repeats {
-        for number in
-            groups(options.prompts, options.prompts, pass, options.seed ^ 2).swap_remove(0)
-        {
+        for number in order(options.prompts, pass, options.seed) {
             let call = bench.known[number as usize].call.clone();
             match bench.session.one(&call) {
                 Ok(exchange) => {
@@ -75,6 +72,16 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
         first.record.notes.push(format!("answers alone, in their order: {}", shape.words()));
     }
     [first, repeat]
+}
+
+/// The order of a pass, in which each prompt comes an odd number of requests after the pass before: replicas that take turns would
+/// else give each prompt to the same one.
+fn order(prompts: u32, pass: u32, seed: u64) -> Vec<u32> {
+    let mut order = groups(prompts, prompts, 0, seed ^ 2).swap_remove(0);
+    if prompts.is_multiple_of(2) {
+        order.rotate_right((pass % prompts) as usize);
+    }
+    order
 }
 
 /// More answers to prompts whose first answer differs from later ones, which agree.
@@ -169,5 +176,25 @@ pub(crate) fn compare_again(
     alone(bench.session, score, number, (call, expected), (call, &got), comparison);
     if differs {
         bench.known[number as usize].warm = vec![got];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_in_turn_get_each_prompt_in_passes_one_after_the_other() {
+        for prompts in 2..12 {
+            let at = |number: u32, pass: u32| {
+                let order = order(prompts, pass, 7);
+                let place = order.iter().position(|other| *other == number).expect("all prompts");
+                pass * prompts + place as u32
+            };
+            for (number, pass) in (0..prompts).flat_map(|n| (0..5).map(move |pass| (n, pass))) {
+                let apart = at(number, pass + 1) - at(number, pass);
+                assert_eq!(apart % 2, 1, "{number} of {prompts} in pass {pass}");
+            }
+        }
     }
 }

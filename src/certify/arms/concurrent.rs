@@ -12,7 +12,8 @@ use super::super::compare::{Comparison, Parts, compare};
 use super::super::plan::{groups, judged_among_new};
 use super::super::score::{Outcome, Requests, Score, Trial};
 use super::super::session::{Crowd, Member};
-use super::super::wire::{Answer, Call};
+use super::super::wire::{Answer, Call, Cold};
+use super::alone::compare_again;
 use super::{
     Bench, OTHER_START, against, alone, is_cold, is_equal, no_reference, same_prompt, same_start,
 };
@@ -42,7 +43,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Which of its prompts are new each time.
-    fn new(self) -> New {
+    fn renews(self) -> New {
         New { request: self == Kind::New, neighbours: matches!(self, Kind::New | Kind::Mixed) }
     }
 
@@ -215,7 +216,7 @@ fn judge(
             crowd,
             place,
             delays_ms: &delays_ms,
-            new: kind.new(),
+            new: kind.renews(),
         };
         score.take(Trial {
             prompt: number,
@@ -293,6 +294,13 @@ fn confirm(
     reference: &Answer,
     got: &Answer,
 ) -> Confirmed {
+    // A request that takes nothing from the cache may replace there what the crowd has left: that is looked at before.
+    if kind == Kind::Cold && bench.session.dialect.cold == Some(Cold::Refuse) {
+        let warm = bench.known[number as usize].call.clone();
+        if let Ok(got) = bench.ask(&warm) {
+            compare_again(bench, after, number, &warm, got);
+        }
+    }
     let again = |bench: &mut Bench<'_, '_>| {
         let call = match kind {
             Kind::Cold => Call { cold: Some(bench.session.salt()), ..call.clone() },

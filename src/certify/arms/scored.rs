@@ -2,7 +2,7 @@
 //! text: text would be cut into tokens anew.
 
 use super::super::certificate::Arm;
-use super::super::compare::{Parts, compare};
+use super::super::compare::{Comparison, Parts, compare};
 use super::super::plan::FEW;
 use super::super::score::{Outcome, Score};
 use super::super::wire::{Answer, Call, Prompt};
@@ -28,38 +28,51 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>) -> Outcome {
         let Some(expected) = known.warm.last().filter(|_| known.warm_is_clean).cloned() else {
             continue;
         };
-        let (Prompt::Ids(ids), Some(generated)) = (&plain.prompt, expected.ids()) else {
-            score.void_for("an answer without token ids".into());
-            continue;
-        };
-        let prompt: Vec<u32> = ids.iter().chain(&generated).copied().collect();
-        let call = Call::greedy(Prompt::Ids(prompt), answer_tokens);
-        let call = Call { echo: true, ..call };
-        let got = match bench.session.one(&call) {
-            Ok(exchange) => exchange.answer,
-            Err(error) => {
-                score.void(&error);
+        let mut scored = match score_of(bench, answer_tokens, plain.clone(), expected) {
+            Ok(scored) => scored,
+            Err(why) => {
+                score.void_for(why);
                 continue;
             }
         };
-        let Some(part) = part(&got, ids.len(), generated.len()) else {
-            score.void_for("fewer scored tokens than the prompt has".into());
-            continue;
-        };
-        let mut comparison = compare(&expected, &part, Parts::Tokens);
         // A prompt is scored in a plain answer: what a stream alone has otherwise is none of scoring.
-        let (mut plain, mut expected) = (plain, expected);
-        if comparison.difference.is_some() && plain.stream {
-            plain.stream = false;
-            if let Ok(exchange) = bench.session.one(&plain) {
-                expected = exchange.answer;
-                comparison = compare(&expected, &part, Parts::Tokens);
-            }
+        if scored.comparison.difference.is_some() && plain.stream {
+            let plain = Call { stream: false, ..plain };
+            let again = bench.ask(&plain).map_err(|error| error.to_string());
+            let again = again.and_then(|expected| score_of(bench, answer_tokens, plain, expected));
+            scored = again.unwrap_or(scored);
         }
-        let (plain, scored) = ((&plain, &expected), (&call, &part));
-        alone(bench.session, &mut score, number as u32, plain, scored, comparison);
+        let Scored { plain, call, comparison } = &scored;
+        let (plain, call) = ((&plain.0, &plain.1), (&call.0, &call.1));
+        alone(bench.session, &mut score, number as u32, plain, call, comparison.clone());
     }
     score.conclude()
+}
+
+/// What was generated, and the same as part of a prompt.
+struct Scored {
+    plain: (Call, Answer),
+    call: (Call, Answer),
+    comparison: Comparison,
+}
+
+/// Scores the tokens of an answer.
+fn score_of(
+    bench: &mut Bench<'_, '_>,
+    answer_tokens: u32,
+    plain: Call,
+    expected: Answer,
+) -> Result<Scored, String> {
+    let (Prompt::Ids(ids), Some(generated)) = (&plain.prompt, expected.ids()) else {
+        return Err("an answer without token ids".into());
+    };
+    let prompt: Vec<u32> = ids.iter().chain(&generated).copied().collect();
+    let call = Call { echo: true, ..Call::greedy(Prompt::Ids(prompt), answer_tokens) };
+    let got = bench.ask(&call).map_err(|error| error.to_string())?;
+    let part = part(&got, ids.len(), generated.len())
+        .ok_or_else(|| "fewer scored tokens than the prompt has".to_owned())?;
+    let comparison = compare(&expected, &part, Parts::Tokens);
+    Ok(Scored { plain: (plain, expected), call: (call, part), comparison })
 }
 
 /// The scores of the generated tokens within those of the whole prompt.

@@ -15,6 +15,8 @@ pub(crate) enum When {
     InFlight(usize),
     /// [5] Prompts of other lengths in the step.
     OtherLengths,
+    /// Others wait for a place: what they hold back may be taken from those that run.
+    OthersWait,
     /// [8] Among the first requests of the server's life.
     FirstRequests(u64),
     /// [9] The first time that this very prompt is seen.
@@ -41,6 +43,9 @@ pub(crate) enum When {
     /// Another's prefill, of at least so many tokens that the cache did not have, is in the step in
     /// which this one decodes.
     PrefillInStep(usize),
+    /// Some of the prompt was computed in company, now or when it was left in the cache: a prefill whose bits depend on the
+    /// batch.
+    ReadInCompany,
     /// Some of the prompt came from the cache, and was computed in company there.
     WarmFromCrowd,
     /// Some of the prompt came from the cache, and each such request has bits of its own.

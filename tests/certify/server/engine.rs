@@ -51,6 +51,8 @@ pub(crate) struct Sequence {
     pub(crate) context: Context,
     scores: Vec<Scored>,
     pub(crate) hit: Hit,
+    /// The widest step that has read a part of it.
+    pub(crate) read_width: usize,
     /// Tokens of the prompt that need not be computed any more.
     computed: usize,
     /// How often the prompt had been seen before.
@@ -159,6 +161,7 @@ impl Engine {
                     context: Context::of(prompt),
                     scores: scores[at].clone(),
                     hit: Hit::default(),
+                    read_width: 0,
                     computed: 0,
                     seen: seen_before,
                     produced: 0,
@@ -210,7 +213,8 @@ impl Engine {
     }
 
     fn step(&self, state: &mut State) {
-        let step = Step::of(&state.running, &mut state.marked_tokens, &self.faults);
+        let all = (&state.running[..], state.waiting.len());
+        let step = Step::of(all, &mut state.marked_tokens, &self.faults);
         let State { running, cache, .. } = state;
         let mut place = 0;
         running.retain_mut(|sequence| {
@@ -225,6 +229,9 @@ impl Engine {
     /// Reads on in the prompt, and leaves in the cache what was read.
     fn prefill(&self, sequence: &mut Sequence, step: &Step, cache: &mut PrefixCache) {
         let before = sequence.computed;
+        if before < sequence.prompt_tokens {
+            sequence.read_width = sequence.read_width.max(step.width);
+        }
         sequence.computed = (before + PREFILL_TOKENS_A_STEP).min(sequence.prompt_tokens);
         let leaves = sequence.params.caches || self.faults.cache_keeps == Keeps::Last;
         if !leaves || !self.faults.prefix_cache {

@@ -14,15 +14,23 @@ pub(crate) struct Step {
     lengths: usize,
     /// The length of the first prompt that ever had company.
     marked_tokens: Option<usize>,
+    /// Sequences that wait for a place.
+    waiting: usize,
     /// Tokens that the cache did not have, of the longest prompt that is being read.
     prefill_tokens: usize,
 }
 
 impl Step {
-    pub(crate) fn of(running: &[Sequence], marked: &mut Option<usize>, faults: &Faults) -> Self {
+    pub(crate) fn of(
+        (running, waiting): (&[Sequence], usize),
+        marked: &mut Option<usize>,
+        faults: &Faults,
+    ) -> Self {
         let width = running.len() + faults.strangers;
         if width > 1 && marked.is_none() {
-            *marked = running.first().map(|sequence| sequence.prompt_tokens);
+            // Prompts of one request are no company of each other's.
+            let mut ones = running.iter().filter(|one| one.params.prompts.len() == 1);
+            *marked = ones.next().map(|sequence| sequence.prompt_tokens);
         }
         let lengths: BTreeSet<usize> =
             running.iter().map(|sequence| sequence.prompt_tokens).collect();
@@ -31,6 +39,7 @@ impl Step {
             width,
             lengths: lengths.len(),
             marked_tokens: *marked,
+            waiting,
             prefill_tokens: read.map(Sequence::uncached).max().unwrap_or(0),
         }
     }
@@ -40,6 +49,7 @@ impl Step {
         match when {
             When::InFlight(least) => self.width >= least,
             When::OtherLengths => self.lengths > 1,
+            When::OthersWait => self.waiting > 0,
             When::FirstRequests(count) => of.number < count,
             When::FirstOfPrompt => of.seen == 0,
             When::ThirdOfPrompt => of.seen >= 2,
@@ -55,6 +65,7 @@ impl Step {
             }
             When::PromptTokensAbove(count) => self.width > 1 && of.prompt_tokens > count,
             // A sequence that decodes is not the one whose prompt is read.
+            When::ReadInCompany => of.hit.width > 1 || of.read_width > 1,
             When::PrefillInStep(least) => of.produced > 0 && self.prefill_tokens >= least.max(1),
             When::ManyPrompts => of.params.prompts.len() > 1,
             When::InLife(one) => life == one,
