@@ -19,6 +19,8 @@ use super::wire::{Answer, Call};
 pub(super) const OTHERS_MAX: usize = 3;
 /// Prompts of which the same other kind must have been seen again.
 const AGAIN_MIN: usize = 2;
+/// Share of a kind of crowd's answers that must differ for replicas to be believed without a mark of theirs.
+const SHARE_MIN: f64 = 0.2;
 /// Prompts, and answers alone to each, that are asked for more where repeats differ.
 const REPEATED: (usize, usize) = (4, 5);
 /// Prompts that are asked alone before anything is called broken, and requests for all of them together.
@@ -180,7 +182,8 @@ fn in_crowds(bench: &mut Bench<'_, '_>, size: u32) -> Option<Clusters> {
             .iter()
             .flat_map(|seen| [(0, &seen.marks[0]), (usize::from(seen.differs), &seen.marks[1])]),
     );
-    if told_apart_by.is_none() && company::counts(bench, size) {
+    // Replicas that take what another can't are met often; a few answers that differ are no evidence of them.
+    if told_apart_by.is_none() && (share(&bench.seen) < SHARE_MIN || company::counts(bench, size)) {
         return None;
     }
     let groups = by_prompt(&bench.seen);
@@ -196,6 +199,14 @@ fn in_crowds(bench: &mut Bench<'_, '_>, size: u32) -> Option<Clusters> {
     }
     let prompts = groups.values().filter(|group| !others(group).is_empty()).count() as u64;
     Some(clusters(kinds as u64, prompts, answers, true, false, told_apart_by))
+}
+
+/// Share of the answers that differ, in crowds no smaller than the smallest that showed one.
+fn share(seen: &[Sighting]) -> f64 {
+    let differing = || seen.iter().filter(|seen| seen.differs);
+    let least = differing().map(|seen| seen.sent).min().unwrap_or(0);
+    let of = seen.iter().filter(|seen| seen.sent >= least).count();
+    differing().count() as f64 / of.max(1) as f64
 }
 
 /// Sightings by prompt and reference: what is cached may change an answer by itself.

