@@ -1,5 +1,7 @@
 //! Detection power, measured: whole runs against a planted fault of known rate, and against none.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::certificate::{Arm, Certificate, Verdict};
@@ -26,6 +28,8 @@ pub struct Measured {
     pub false_alarms: u64,
     /// Of these, undecided.
     pub clean_undecided: u64,
+    /// Why runs were undecided, and how many.
+    pub undecided_because: BTreeMap<String, u64>,
     /// Fewest answers in crowds that a run against the fault compared.
     pub trials_min: u64,
     /// Probability of detection for so many independent answers.
@@ -44,6 +48,9 @@ impl Measured {
     fn took(&mut self, certificate: &Certificate) {
         self.seconds += certificate.seconds;
         self.seconds_max = self.seconds_max.max(certificate.seconds);
+        if certificate.verdict == Verdict::Undecided {
+            *self.undecided_because.entry(certificate.reasons.join("; ")).or_default() += 1;
+        }
     }
 }
 

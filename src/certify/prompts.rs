@@ -1,7 +1,7 @@
 //! Prompts by number: those that are judged, those that fill crowds, and new ones that the server can't have seen.
 //!
-//! A prompt is a function of seed, nonce and number. Token ids are picked from those of a text of plain words, so that a length is
-//! met exactly; where a server takes no ids, text of about that length is sent.
+//! A prompt is a function of the number of the run (seed and nonce) and of its own. Token ids are picked from those of a text of plain
+//! words, so that a length is met exactly; where a server takes no ids, text of about that length is sent.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    pub(crate) fn new(options: &Options, nonce: u64, facts: &Facts) -> Prompts {
+    pub(crate) fn new(options: &Options, run_number: u64, facts: &Facts) -> Prompts {
         // Two answers: the arm that scores sends prompt and answer as one prompt, and new neighbours answer at twice the length.
         let room = facts.server.context_max.map(|context| {
             context.saturating_sub(2 * u64::from(options.answer_tokens) + SPARE).clamp(4, 1 << 20)
@@ -47,7 +47,7 @@ impl Prompts {
             OwnPrompt::Ids(ids) => Prompt::Ids(ids.clone()),
         });
         Prompts {
-            seed: options.seed ^ nonce.rotate_left(17),
+            seed: run_number,
             lengths: options.prompt_tokens.iter().map(|length| (*length).min(room)).collect(),
             own: own.collect(),
             pool: None,

@@ -18,7 +18,7 @@ use super::probe::{self, Facts};
 use super::prompts::Prompts;
 use super::samples;
 use super::score::{Outcome, Score};
-use super::session::{Ledger, Session, new_nonce};
+use super::session::{Ledger, Session, new_nonce, run_number};
 use super::shrink;
 use super::smallest;
 use super::stats;
@@ -51,9 +51,10 @@ pub fn run(
     ledger.stage("probe");
     let identity = probe::identify(&client, target)?;
     let dialect = Dialect::new(&identity.model, target);
-    let mut session = Session::new(&ledger, client, dialect, nonce);
+    let number = run_number(options.seed, nonce);
+    let mut session = Session::new(&ledger, client, dialect, number);
     let facts = probe::probe(&mut session, target, identity, options)?;
-    let mut prompts = Prompts::new(options, nonce, &facts);
+    let mut prompts = Prompts::new(options, number, &facts);
     let mut bench = Bench {
         session: &mut session,
         facts: &facts,

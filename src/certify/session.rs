@@ -140,6 +140,11 @@ pub(crate) fn new_nonce() -> u64 {
     (now.as_nanos() as u64 ^ process.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// What tells this run's prompts and salts from those of others, with another seed or another nonce.
+pub(crate) fn run_number(seed: u64, nonce: u64) -> u64 {
+    seed ^ nonce.rotate_left(17)
+}
+
 /// A connection of its own, and when it was last used.
 struct Lane {
     client: Client,
@@ -181,7 +186,7 @@ impl<'a> Session<'a> {
         ledger: &'a Ledger<'a>,
         client: Client,
         dialect: Dialect,
-        nonce: u64,
+        run_number: u64,
     ) -> Session<'a> {
         Session {
             ledger,
@@ -190,7 +195,7 @@ impl<'a> Session<'a> {
             gauge: None,
             lanes: Vec::new(),
             timeout: ledger.options.timeout,
-            salts: nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            salts: run_number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             turns: 0,
             failures: 0,
             resolution: None,

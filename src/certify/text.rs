@@ -362,7 +362,7 @@ pub fn abilities(all: &[Ability]) -> String {
 pub fn measured(m: &Measured) -> String {
     let [low, high] = m.interval;
     let [_, alarms] = m.false_alarm_interval;
-    format!(
+    let mut out = format!(
         "planted fault of rate {}: found in {} of {} runs [{low:.4}, {high:.4}], {} undecided; {} answers in crowds a run predict {:.4}\n\
          no fault: {} false alarms in {} runs (at most {} at 95 %), {} undecided\n\
          {:.1} s, the longest run {:.2} s",
@@ -378,7 +378,11 @@ pub fn measured(m: &Measured) -> String {
         m.clean_undecided,
         m.seconds,
         m.seconds_max
-    )
+    );
+    for (why, runs) in &m.undecided_because {
+        let _ = write!(out, "\nundecided, {runs} of them: {}", clean(why));
+    }
+    out
 }
 
 #[cfg(test)]

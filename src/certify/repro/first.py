@@ -1,3 +1,9 @@
+def setup_module():
+    """No answer is an error, which pytest tells from a failure only before the test."""
+    tries()
+    ask_alone(renewed(REQUEST))
+
+
 def test_the_first_answer_to_a_new_prompt_is_the_later_one():
     unclear = 0
     for at in range(tries()):
@@ -13,5 +19,6 @@ def test_the_first_answer_to_a_new_prompt_is_the_later_one():
 
 
 def run():
+    setup_module()
     test_the_first_answer_to_a_new_prompt_is_the_later_one()
     return f"the first answer to each of {tries()} new prompts was the answer that came later"

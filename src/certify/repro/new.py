@@ -1,3 +1,9 @@
+def setup_module():
+    """No answer is an error, which pytest tells from a failure only before the test."""
+    tries()
+    ask_alone(renewed(REQUEST))
+
+
 def test_an_answer_to_a_new_prompt_in_a_crowd_is_the_answer_alone():
     unclear = 0
     for at in range(tries()):
@@ -15,5 +21,6 @@ def test_an_answer_to_a_new_prompt_in_a_crowd_is_the_answer_alone():
 
 
 def run():
+    setup_module()
     test_an_answer_to_a_new_prompt_in_a_crowd_is_the_answer_alone()
     return f"{tries()} crowds of new prompts gave the answer that the request gets alone"
