@@ -17,6 +17,8 @@ pub const ANSWER_TOKENS_MAX: u32 = 4096;
 pub const PROMPT_TOKENS_MAX: u32 = 1 << 20;
 /// Most alternatives that may be asked for.
 pub const ALTERNATIVES_MAX: u32 = 100;
+/// Most rounds of a level.
+pub const ROUNDS_MAX: u32 = 1000;
 /// Answers in crowds that *held* takes at a level: so many see a fault that changes one in ten with probability 0.95.
 pub const ANSWERS_MIN: u64 = 29;
 /// Tokens of prompts, in turn: from a few to past 1,024, one below, at and one above edges of blocks and powers of two. Each
@@ -135,8 +137,8 @@ pub struct Options {
     pub own_prompts: Vec<OwnPrompt>,
     /// Answers alone after the first one, at least 2.
     pub repeats: u32,
-    /// Rounds of each level.
-    pub rounds: u32,
+    /// Rounds of each level. `None`: as many as *held* takes, see [`Options::rounds`].
+    pub rounds: Option<u32>,
     /// Tokens of an answer.
     pub answer_tokens: u32,
     /// Alternatives to ask for at each position; fewer where the server refuses so many.
@@ -167,7 +169,7 @@ impl Default for Options {
             prompt_tokens: PROMPT_TOKENS.to_vec(),
             own_prompts: Vec::new(),
             repeats: 2,
-            rounds: 1,
+            rounds: None,
             answer_tokens: 32,
             alternatives: 5,
             arms: Arm::ALL.to_vec(),
@@ -187,6 +189,25 @@ impl Options {
         arm == Arm::Repeat || self.arms.contains(&arm)
     }
 
+    /// Answers in crowds that a round asks for at each level.
+    pub fn answers_a_round(&self) -> u64 {
+        let arms = Arm::COMPANY.iter().filter(|arm| self.arms.contains(arm)).count() as u64;
+        arms * u64::from(self.prompts)
+    }
+
+    /// Rounds of each level: those asked for, or else enough for the answers that *held* takes, and a third more, since not every
+    /// answer meets others.
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or_else(|| {
+            let least = self.answers_min.saturating_add(self.answers_min / 3);
+            let enough = match self.answers_a_round() {
+                0 => 1,
+                answers => least.div_ceil(answers),
+            };
+            u32::try_from(enough).unwrap_or(u32::MAX).clamp(1, ROUNDS_MAX)
+        })
+    }
+
     /// Refuses what makes no sense.
     pub fn check(&self) -> Result<(), CertifyError> {
         let bad = |why: String| Err(CertifyError::BadInput(why));
@@ -196,7 +217,7 @@ impl Options {
         let numbers: [(&str, u32, u32, u32); 6] = [
             ("prompts", self.prompts, 2, PROMPTS_MAX),
             ("repeats", self.repeats, 2, 64),
-            ("rounds", self.rounds, 1, 1000),
+            ("rounds", self.rounds(), 1, ROUNDS_MAX),
             ("answer tokens", self.answer_tokens, 2, ANSWER_TOKENS_MAX),
             ("alternatives", self.alternatives, 0, ALTERNATIVES_MAX),
             ("own prompts", self.own_prompts.len() as u32, 0, PROMPTS_MAX),

@@ -51,6 +51,7 @@ impl Plan {
         if !options.own_prompts.is_empty() {
             options.prompts = options.own_prompts.len() as u32;
         }
+        options.rounds = Some(options.rounds());
         let mut left_out = Vec::new();
         loop {
             let plan = Plan { parts: parts(&options, known_control), options, left_out };
@@ -64,8 +65,8 @@ impl Plan {
             let droppable =
                 [Arm::Score, Arm::Stream, Arm::Seed, Arm::Order, Arm::ManyPrompts, Arm::Time];
             let dropped = droppable.into_iter().find(|arm| options.arms.contains(arm));
-            if options.rounds > 1 {
-                options.rounds -= 1;
+            if options.rounds() > 1 {
+                options.rounds = Some(options.rounds() - 1);
                 left_out.push("a round of each level".into());
             } else if options.prompts > 2 * FEW && options.own_prompts.is_empty() {
                 options.prompts = (options.prompts / 2).max(2 * FEW);
@@ -98,6 +99,17 @@ impl Plan {
         self.parts.iter().map(|part| part.tokens).sum()
     }
 
+    /// Why no level can be called held, if none can.
+    pub fn shortfall(&self) -> Option<String> {
+        let least = self.options.answers_min;
+        let most = self.options.answers_a_round() * u64::from(self.options.rounds());
+        (0 < most && most < least).then(|| {
+            format!(
+                "held takes {least} answers in crowds at a level, and this plan asks for {most} (--prompts, --rounds, --max-requests, --min-answers)"
+            )
+        })
+    }
+
     /// The plan as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -110,10 +122,10 @@ impl Plan {
             lengths_in_words(options),
             options.repeats,
             list(&options.concurrency),
-            if options.rounds == 1 {
+            if options.rounds() == 1 {
                 "1 round".into()
             } else {
-                format!("{} rounds", options.rounds)
+                format!("{} rounds", options.rounds())
             },
             options.answer_tokens
         );
@@ -123,6 +135,9 @@ impl Plan {
         }
         for what in &self.left_out {
             let _ = writeln!(out, "left out to fit the budget: {what}");
+        }
+        if let Some(why) = self.shortfall() {
+            let _ = writeln!(out, "no level can be held: {why}");
         }
         let (requests, tokens) = (self.requests(), self.tokens());
         let _ = writeln!(
@@ -158,7 +173,7 @@ fn lengths_in_words(options: &Options) -> String {
 fn parts(options: &Options, known_control: bool) -> Vec<Part> {
     let prompts = u64::from(options.prompts);
     let few = prompts.min(FEW.into());
-    let (rounds, repeats) = (u64::from(options.rounds), u64::from(options.repeats));
+    let (rounds, repeats) = (u64::from(options.rounds()), u64::from(options.repeats));
     let levels = || options.concurrency.iter().copied();
     let crowds: u64 = levels().map(|level| crowd_cost(level, options.prompts)).sum();
     let mixed: u64 = levels()
@@ -258,6 +273,26 @@ mod tests {
         }
         let options = Options { requests_max: 20, ..Options::default() };
         assert!(matches!(Plan::new(&options, false), Err(CertifyError::BadInput(_))));
+    }
+
+    #[test]
+    fn rounds_are_enough_for_held_unless_they_are_given_or_too_dear() {
+        let plan = |options: Options| Plan::new(&options, false).unwrap();
+        assert_eq!(plan(Options::default()).options.rounds, Some(1));
+        let few = Options { prompts: 3, concurrency: vec![2], ..Options::default() };
+        let made = plan(few.clone());
+        assert_eq!((made.options.rounds, made.shortfall()), (Some(5), None), "{}", made.text());
+        let given = plan(Options { rounds: Some(3), ..few.clone() });
+        assert_eq!(given.options.rounds, Some(3));
+        assert!(given.text().contains("no level can be held: held takes 29 answers"));
+        assert!(given.text().contains("asks for 27 "), "{}", given.text());
+        // One more a round, and it is enough.
+        assert_eq!(plan(Options { rounds: Some(3), prompts: 4, ..few.clone() }).shortfall(), None);
+        let dear = plan(Options { requests_max: 110, ..few.clone() });
+        assert!(dear.options.rounds < Some(5) && dear.shortfall().is_some(), "{}", dear.text());
+        // Who asks for no crowds is not told of them.
+        let alone = Options { arms: vec![Arm::First], ..few };
+        assert_eq!((plan(alone.clone()).shortfall(), plan(alone).options.rounds), (None, Some(1)));
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn small(options: &Options) -> Options {
         prompts: 8,
         prompt_tokens: PROMPT_TOKENS.to_vec(),
         repeats: 2,
-        rounds: 3,
+        rounds: Some(3),
         concurrency: vec![4, 8],
         answer_tokens: TOKENS,
         arms: [Arm::First, Arm::Repeat].into_iter().chain(Arm::COMPANY).collect(),

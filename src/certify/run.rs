@@ -391,7 +391,7 @@ fn settings(target: &Target, options: &Options, nonce: u64) -> Settings {
         alternatives: options.alternatives,
         answers_min: options.answers_min,
         repeats: options.repeats,
-        rounds: options.rounds,
+        rounds: options.rounds(),
         answer_tokens: options.answer_tokens,
         max_requests: options.requests_max,
         max_tokens: options.tokens_max,

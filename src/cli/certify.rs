@@ -134,6 +134,9 @@ impl Certify {
         if let Some(runs) = &self.power {
             return self.measure(target, options, runs, &bar);
         }
+        if let Some(why) = Plan::new(options, target.control.is_some())?.shortfall() {
+            eprintln!("lockstep: no level can be held: {why}");
+        }
         if self.lives.are_asked() {
             let (json, files, quiet) = (self.json.as_deref(), &self.files, self.quiet);
             return self.lives.judge(target, options, &bar, &Leaves { json, files, quiet });

@@ -38,7 +38,7 @@ pub(super) struct Asked {
     /// Answers one at a time after the first one [default: 2].
     #[arg(long)]
     repeats: Option<u32>,
-    /// Rounds of each size of crowds [default: 1].
+    /// Rounds of each size of crowds [default: as many as held takes, which is 1 for 10 prompts or more].
     #[arg(long)]
     rounds: Option<u32>,
     /// Tokens of an answer [default: 32].
@@ -191,7 +191,7 @@ impl Asked {
                 .transpose()?
                 .unwrap_or_default(),
             repeats: self.repeats.or(config.repeats).unwrap_or(default.repeats),
-            rounds: self.rounds.or(config.rounds).unwrap_or(default.rounds),
+            rounds: self.rounds.or(config.rounds),
             answer_tokens: self
                 .answer_tokens
                 .or(config.answer_tokens)

@@ -140,7 +140,7 @@ pub(crate) fn a4_06_what_serialises_requests_is_seen() {
     }
     let open = run(drifting(), &CROWDS);
     open.expect(Verdict::Broken);
-    assert_eq!(open.server.running_max(), 8);
+    assert!(open.server.running_max() >= 5, "most of a crowd runs together");
     let connections: BTreeSet<u64> =
         open.server.completions().iter().map(|asked| asked.connection).collect();
     assert!(connections.len() >= 8, "{}", connections.len());

@@ -74,7 +74,7 @@ pub(crate) fn a_server_that_dies_is_never_held() {
     let at: Vec<u64> = (1..6).map(|n| n * 200).collect();
     each(&at, |ms| {
         let faults = Faults { dies_after_ms: Some(ms), ..Faults::default() };
-        let options = Options { rounds: 3, ..hasty(&Arm::ALL) };
+        let options = Options { rounds: Some(3), ..hasty(&Arm::ALL) };
         let seen = in_time(faults, &options, &format!("after {ms} ms"));
         let said = seen.as_ref().map(text::report).unwrap_or_default();
         assert!(seen.is_none_or(|seen| seen.verdict == Verdict::Undecided), "{ms} ms: {said}");
@@ -178,7 +178,7 @@ pub(crate) fn plans_of_odd_shapes_find_the_same() {
         concurrency: concurrency.to_vec(),
         prompt_tokens: prompt_tokens.to_vec(),
         // One crowd of two may miss its moment on a busy machine.
-        rounds: if prompts < 4 { 3 } else { 1 },
+        rounds: Some(if prompts < 4 { 3 } else { 1 }),
         ..quick(&Arm::ALL)
     };
     let plans = [
@@ -187,7 +187,7 @@ pub(crate) fn plans_of_odd_shapes_find_the_same() {
         Options { arms: CROWDS.to_vec(), ..of(2, &[64], &[40, 3]) },
         of(7, &[5], &[33, 200]),
         Options { arms: CROWDS.to_vec(), ..of(16, &[4], &[12]) },
-        Options { repeats: 5, rounds: 2, answer_tokens: 4, ..of(2, &[3], &[20]) },
+        Options { repeats: 5, rounds: Some(2), answer_tokens: 4, ..of(2, &[3], &[20]) },
     ];
     let numbers: Vec<usize> = (0..plans.len()).collect();
     each(&numbers, |number| {

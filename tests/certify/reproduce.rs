@@ -102,7 +102,10 @@ fn expect_new(
         let variables = [("OPENAI_BASE_URL", address.as_str()), ("TRIES", "7")];
         assert_eq!(run(folder.path(), name, &variables).0, 0);
         let asked = server.completions();
-        let prompts: Vec<(String, usize)> = asked.iter().map(|asked| prompt(&asked.body)).collect();
+        // The file for pytest finds out first whether anyone answers.
+        let before = usize::from(name.ends_with(".py"));
+        let prompts: Vec<(String, usize)> =
+            asked[before..].iter().map(|asked| prompt(&asked.body)).collect();
         assert_eq!(prompts.len(), 21, "{name}");
         assert!(prompts.chunks(3).all(|three| three.iter().all(|prompt| *prompt == three[0])));
         let different: BTreeSet<&String> = prompts.iter().map(|(prompt, _)| prompt).collect();

@@ -30,6 +30,7 @@ pub(crate) fn small(arms: &[Arm]) -> Options {
         time_max: Duration::from_secs(30),
         // So small a plan has few answers; that *held* takes more has a test of its own.
         answers_min: 1,
+        rounds: Some(1),
         ..Options::default()
     }
 }

@@ -28,6 +28,7 @@ fn certificate() -> &'static Certificate {
             arms: vec![Arm::First, Arm::ConcurrentWarm],
             concurrency: vec![4],
             prompts: 4,
+            rounds: Some(1),
             ..certify::Options::default()
         };
         let target = Target { url, ..Target::default() };

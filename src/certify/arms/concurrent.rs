@@ -71,7 +71,7 @@ pub(crate) fn run(bench: &mut Bench<'_, '_>, kind: Kind, after: &mut Score) -> O
             continue;
         }
         let judged = judged_in(kind, level, options.prompts);
-        for round in 0..options.rounds {
+        for round in 0..options.rounds() {
             for group in groups(options.prompts, judged, round, options.seed ^ u64::from(level)) {
                 ask(bench, kind, level, &group, (&mut score, after));
             }
