@@ -3,8 +3,8 @@
 //! There are two witnesses: the server's own count of running requests, where it is known to move, and the times of tokens. Two
 //! requests met by their tokens if each got some while the other was getting them: time spent waiting for a turn counts for
 //! nothing. Where both can speak, both must: a gauge that says eight while no two answers overlap is believed as little as the
-//! overlap without it. Plain answers have no times of tokens; then the time that a crowd saved, against its answers one after
-//! another, stands in for them.
+//! overlap without it. Plain answers have no times of tokens: a gauge is not believed if they were ready one after another, each as
+//! long after the one before it as it takes alone; and without a gauge, the time that a crowd saved stands in for both.
 
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,9 @@ const OVERLAP_MIN: Duration = Duration::from_millis(1);
 /// Tokens of an answer from which on times that overlap nobody else's contradict a gauge.
 const ARRIVALS_MIN: usize = 4;
 
+/// Share of the time that an answer takes alone, after the end of the one before it, from which on it was served in turn.
+const TURN_MIN: f64 = 0.6;
+
 /// For each request, how many were in flight with it.
 pub(crate) fn in_flight(spans: &[Span<'_>], gauge: Option<&[Sample]>) -> Seen {
     let by_gauge: Vec<Option<u32>> = match gauge {
@@ -94,7 +97,10 @@ pub(crate) fn in_flight(spans: &[Span<'_>], gauge: Option<&[Sample]>) -> Seen {
                 .map(|(gauged, overlapping)| overlapping.or(*gauged).unwrap_or(1));
             Seen { counts: both.collect(), by: By::Both, contradicted }
         }
-        (Some(_), None) => {
+        (Some(gauged), None) => {
+            if gauged > 1 && is_ready_in_turn(spans) {
+                return Seen { counts: nobody, by: By::Gauge, contradicted: true };
+            }
             let counts = by_gauge.into_iter().map(|count| count.unwrap_or(1)).collect();
             Seen { counts, by: By::Gauge, contradicted: false }
         }
@@ -122,6 +128,18 @@ fn is_in_turn(spans: &[Span<'_>]) -> bool {
         spans.iter().filter(|span| span.arrivals.len() >= ARRIVALS_MIN).filter_map(whole).collect();
     all.sort();
     all.len() >= 2 && all.windows(2).all(|pair| pair[1].0 + OVERLAP_MIN >= pair[0].1)
+}
+
+/// Whether each plain answer was ready about as long after the one before it as it takes alone: nobody was served beside it.
+fn is_ready_in_turn(spans: &[Span<'_>]) -> bool {
+    let mut known: Vec<(Instant, Duration)> =
+        spans.iter().filter_map(|span| Some((span.done, span.alone?))).collect();
+    known.sort();
+    let gaps = known.windows(2).map(|pair| (pair[1].0 - pair[0].0, pair[1].1));
+    known.len() >= 2
+        && gaps.into_iter().all(|(gap, alone)| {
+            gap.as_secs_f64() >= TURN_MIN * alone.as_secs_f64() && gap >= OVERLAP_MIN
+        })
 }
 
 /// How many answers were in the making at once on average, by the time that they took one after another; `None` if no two.
@@ -233,6 +251,30 @@ mod tests {
         let plain = seen(&[&[], &[]], Some(&[(10, 2), (50, 4)]));
         assert_eq!((plain.counts, plain.by), (vec![4, 4], By::Gauge));
         assert_eq!(seen(&[&[], &[]], Some(&[(10, 2)])).by, By::Nothing);
+    }
+
+    /// Plain answers of 20 ms each, alone.
+    #[test]
+    fn of_plain_answers_that_are_ready_in_turn_the_gauge_is_not_believed() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let samples: Vec<Sample> =
+            [1, 10, 19, 30].map(|ms| Sample { asked: at(ms), answered: at(ms), running: 3 }).into();
+        let seen = |done: &[u64], alone: Option<u64>| {
+            let alone = alone.map(Duration::from_millis);
+            let span = |&ms| Span { sent: start, arrivals: &[], done: at(ms), alone };
+            let spans: Vec<Span<'_>> = done.iter().map(span).collect();
+            let seen = in_flight(&spans, Some(&samples));
+            (seen.contradicted, seen.counts)
+        };
+        assert_eq!(seen(&[20, 40, 60], Some(20)), (true, vec![1; 3]));
+        assert_eq!(seen(&[60, 20, 41], Some(20)), (true, vec![1; 3]), "in any order");
+        // As slow as one after another, and yet ready together, or some of them.
+        assert_eq!(seen(&[58, 59, 60], Some(20)), (false, vec![3; 3]));
+        assert_eq!(seen(&[20, 59, 60], Some(20)), (false, vec![3; 3]));
+        // Of new prompts nobody knows how long they take.
+        assert_eq!(seen(&[20, 40, 60], None), (false, vec![3; 3]));
+        assert_eq!(seen(&[40], Some(20)), (false, vec![3]));
     }
 
     const IN_TURN: [&[u64]; 2] = [&[10, 12, 14, 16, 18], &[20, 22, 24, 26, 28]];

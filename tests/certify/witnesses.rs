@@ -57,9 +57,22 @@ pub(crate) fn witnesses_that_contradict_each_other_decide_nothing() {
             assert!(faulty.certificate.witness.contradicted > 0, "{}", faulty.said());
         }
     }
+    // Where tokens have no times, since streams carry no records, answers are ready in turn.
+    for front in [Front::None, Front::OneAtATime] {
+        let cap = if front == Front::None { 1 } else { 512 };
+        let lying = Faults { cap, front, ..plain_and_lying() };
+        run(lying, &CROWDS).expect(Verdict::Undecided);
+    }
     // What waits is none where nothing has to.
     let honest = Faults { gauge: Gauge::Lying, step_us: SLOW_US, ..Faults::default() };
     run(honest, &CROWDS).expect(Verdict::Held);
+    run(plain_and_lying(), &CROWDS).expect(Verdict::Held);
+}
+
+/// A gauge that counts what waits, and streams without records.
+fn plain_and_lying() -> Faults {
+    let logprobs = Logprobs::NullInStream;
+    Faults { gauge: Gauge::Lying, logprobs, step_us: SLOW_US, ..Faults::default() }
 }
 
 /// Warm repeats differ one at a time, cold ones do not: what crowds do to cold requests is broken, and nothing else is said.
