@@ -112,10 +112,8 @@ impl Shared {
             let path = request.path.split('?').next().unwrap_or_default();
             let is_completion = request.method == "POST" && path.ends_with("completions");
             let met = is_completion.then(|| self.enter());
-            let done = self.pass_on(&agent, &request, &mut stream, met.as_deref());
-            if let Some(met) = &met {
-                self.lock().retain(|other| !Arc::ptr_eq(other, met));
-            }
+            let done = self.pass_on(&agent, &request, &mut stream, met.as_ref());
+            self.leave(met.as_ref());
             done?;
         }
         Ok(())
@@ -135,6 +133,13 @@ impl Shared {
         Arc::clone(&active[active.len() - 1])
     }
 
+    /// It is in flight no longer.
+    fn leave(&self, met: Option<&Arc<AtomicBool>>) {
+        if let Some(met) = met {
+            self.lock().retain(|other| !Arc::ptr_eq(other, met));
+        }
+    }
+
     /// Whether the next answer of a crowd is to be changed.
     fn draws_change(&self) -> bool {
         let n = self.decided.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +152,7 @@ impl Shared {
         agent: &Agent,
         request: &http::Request,
         stream: &mut TcpStream,
-        met: Option<&AtomicBool>,
+        met: Option<&Arc<AtomicBool>>,
     ) -> io::Result<()> {
         let url = format!("{}{}", self.upstream, request.path);
         let headers = &request.headers;
@@ -196,13 +201,19 @@ impl Shared {
                 altered = change && alter::alter(&mut piece);
                 self.altered.fetch_add(u64::from(altered), Ordering::Relaxed);
             }
+            let is_end = is_stream && piece.trim_ascii() == b"data: [DONE]";
+            if is_end || !is_stream {
+                // Before the client has all of it: else its next request, alone, would seem to meet this one.
+                self.leave(met);
+            }
             http::chunk(stream, &piece)?;
             // Some servers keep the connection open after it: the request would seem to be still in flight.
-            if is_stream && piece.trim_ascii() == b"data: [DONE]" {
+            if is_end {
                 http::chunk(stream, b"\n")?;
                 break;
             }
         }
+        self.leave(met);
         http::end(stream)
     }
 }
