@@ -61,6 +61,7 @@ fn batch_dependent(
         prompts: &mut *bench.prompts,
         known: Vec::new(),
         cached_matters: false,
+        first_hits: false,
         seen: Vec::new(),
     };
     let [_, repeat] = alone::begin(&mut inner);
@@ -88,6 +89,7 @@ fn altered(bench: &mut Bench<'_, '_>, target: &Target) -> Result<Control, Certif
         prompts: &mut *bench.prompts,
         known: bench.known.clone(),
         cached_matters: false,
+        first_hits: false,
         seen: Vec::new(),
     };
     let levels = crowds(&mut inner, Some(&proxy));

@@ -100,6 +100,13 @@ impl Hits {
     }
 }
 
+/// When the process began that answers, as its metrics tell it.
+pub(crate) fn started(client: &Client) -> Option<String> {
+    let text = client.metrics().ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("process_start_time_seconds "))?;
+    Some(line.trim().to_owned())
+}
+
 /// Sum over the series of a metric. `None` if there is none, or one is no count.
 fn value(text: &str, name: &str) -> Option<u64> {
     let mut sum = None;

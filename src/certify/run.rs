@@ -62,6 +62,7 @@ pub fn run(
         prompts: &mut prompts,
         known: Vec::new(),
         cached_matters: false,
+        first_hits: false,
         seen: Vec::new(),
     };
     let (outcomes, positive) = arms(&mut bench, target)?;
@@ -357,8 +358,9 @@ fn scope(
     };
     parts.push(format!("model {} at {} ({identity})", server.model, server.url));
     parts.push(format!("{lengths}, answers of {} tokens", plan.options.answer_tokens));
+    let sent = if facts.stream_crowds { "streamed" } else { "not streamed" };
     parts.push(format!(
-        "up to {} requests in flight, seen by {}",
+        "up to {} requests in flight, {sent}, seen by {}",
         witness.max_in_flight, witness.by
     ));
     match witness.load_when_idle {

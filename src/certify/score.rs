@@ -49,7 +49,13 @@ pub(crate) struct Score {
     beside: BTreeMap<String, u64>,
     /// Some of the values compared.
     distinct: BTreeSet<String>,
+    /// Equal answers of which too little was compared to say so, by requests sent at once and by whether they met others.
+    untold: BTreeMap<(u32, bool), u64>,
 }
+
+/// Why an answer without values shows nothing.
+const UNTOLD: &str =
+    "log-probabilities are missing in it, or in the answer that it is compared with";
 
 /// Different values from which on comparing them says something.
 const DISTINCT_MIN: usize = 3;
@@ -101,6 +107,7 @@ impl Score {
             errors: BTreeMap::new(),
             beside: BTreeMap::new(),
             distinct: BTreeSet::new(),
+            untold: BTreeMap::new(),
         }
     }
 
@@ -192,7 +199,13 @@ impl Score {
         level.of += 1;
         level.met += u64::from(in_flight > 1);
         level.in_flight = level.in_flight.max(in_flight);
-        let Some(difference) = comparison.difference else { return };
+        let Some(difference) = comparison.difference else {
+            // A value a token, at least: an answer that came without them is equal in its text alone.
+            if comparison.values < comparison.positions.max(1) {
+                *self.untold.entry((sent, in_flight > 1)).or_default() += 1;
+            }
+            return;
+        };
         level.differing += 1;
         self.record.differing += 1;
         self.prompts_differing.insert(prompt);
@@ -238,8 +251,27 @@ impl Score {
         }
     }
 
+    /// Where other answers were compared by log-probabilities, those that came without show nothing.
+    fn void_untold(&mut self) {
+        for ((sent, has_met), n) in std::mem::take(&mut self.untold) {
+            let met = if has_met { n } else { 0 };
+            let level = self.level(sent);
+            level.of -= n;
+            level.met -= met;
+            level.voided += n;
+            self.record.of -= n;
+            self.record.met -= met;
+            self.record.voided += n;
+            *self.errors.entry(UNTOLD.into()).or_default() += n;
+        }
+    }
+
     /// The verdict of the arm.
     pub(crate) fn conclude(mut self) -> Outcome {
+        self.record.blind = self.record.of > 0 && self.distinct.len() < DISTINCT_MIN;
+        if !self.record.blind {
+            self.void_untold();
+        }
         let record = &mut self.record;
         record.interval = stats::interval(record.differing, record.of);
         record.prompts = self.prompts.len() as u64;
@@ -248,7 +280,6 @@ impl Score {
         for level in &mut record.levels {
             level.interval = stats::interval(level.differing, level.of);
         }
-        record.blind = record.of > 0 && self.distinct.len() < DISTINCT_MIN;
         for (why, count) in &self.errors {
             record.notes.push(format!("{count} answers voided: {why}"));
         }

@@ -86,10 +86,13 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Tokens of a request where the server does not count them: a token is at least a byte.
+/// Bytes of a text that are taken for a token where the server does not count. Tokens of plain words are longer.
+const BYTES_A_TOKEN: usize = 3;
+
+/// Tokens of a request where the server does not count them.
 fn tokens_at_most(call: &Call) -> u64 {
     let prompt = match &call.prompt {
-        Prompt::Text(text) => text.len(),
+        Prompt::Text(text) => text.len().div_ceil(BYTES_A_TOKEN),
         Prompt::Ids(ids) => ids.len(),
     };
     prompt as u64 + u64::from(call.answer_tokens)

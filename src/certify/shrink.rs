@@ -198,8 +198,9 @@ impl<'a> Search<'a> {
             // Those next to it, going round.
             let kept = |i: usize| (i + n - whole.place) % n <= count;
             let candidate = whole.keep(kept);
-            let shown = self.shows(&candidate, 1).map_err(|why| {
-                format!("not seen again in crowds of up to {}: {why}", candidate.calls.len())
+            let shown = self.shows(&candidate, 1).map_err(|why| match self.trials {
+                0 => format!("not asked again: {why}"),
+                n => format!("not seen again in {n} crowds of up to {count} neighbours: {why}"),
             })?;
             if let Some(best) = shown {
                 return Ok(best);

@@ -142,7 +142,16 @@ fn held(certificate: &Certificate) -> String {
     let claimed: Vec<_> =
         certificate.levels.iter().filter(|level| level.verdict == Verdict::Held).collect();
     if claimed.is_empty() {
-        return "no answer differs, one at a time: crowds were not asked for".into();
+        let asked = certificate.arms.iter().filter(|record| record.verdict == Verdict::Held);
+        let crowds = asked.filter(|record| record.arm.needs_company());
+        let names: Vec<&str> = crowds.map(|record| record.arm.name()).collect();
+        return match names.as_slice() {
+            [] => "no answer differs, one at a time: crowds were not asked for".into(),
+            names => format!(
+                "no answer differs, one at a time and in {}: crowds at levels were not asked for",
+                names.join(", ")
+            ),
+        };
     }
     let counts: Vec<String> =
         claimed.iter().map(|level| format!("0 of {} at {}", level.answers, level.sent)).collect();

@@ -1,8 +1,8 @@
 //! From arms, levels and controls to one verdict. Broken beats undecided, and held is the hardest to get.
 //!
 //! A difference needs no witness. Held takes all of it: the run came to its end; requests one at a time were clean; first answers
-//! were compared with later ones; at a level at least, crowds of each kind were answered, seen to meet, and compared by values
-//! that say something, often enough, and the difference planted there was seen. Of all this only what the user left out is not
+//! were compared with later ones; at a level at least, crowds of each kind were answered, seen to meet, half of them at least in
+//! flight together, and compared by values that say something, often enough, and the difference planted there was seen. Of all this only what the user left out is not
 //! asked. An arm blames by its own reference: where another one drifted, it stands.
 
 use super::certificate::{Arm, ArmRecord, Clusters, Control, Controls, LevelClaim, Verdict};
@@ -28,8 +28,11 @@ pub(crate) struct Circumstances<'a> {
 /// Share of a level's judged requests that must be answered for the level to be claimed.
 const ANSWERED_MIN: f64 = 0.9;
 
-/// What is claimed at each level.
+/// What is claimed at each level; nothing where no crowds were asked for.
 pub(crate) fn levels(arms: &[ArmRecord], options: &Options, control: &Control) -> Vec<LevelClaim> {
+    if !asks_company(options) {
+        return Vec::new();
+    }
     let claim = |sent: &u32| level(arms, options, control, *sent);
     options.concurrency.iter().map(claim).collect()
 }
@@ -61,6 +64,8 @@ fn level(arms: &[ArmRecord], options: &Options, control: &Control, sent: u32) ->
         Some(format!("{}: {}", record.arm, note.map_or(why, String::as_str)))
     } else if let Some(record) = undecided {
         Some(format!("{}: {}", record.arm, record.reason.as_deref().unwrap_or("not decided")))
+    } else if u64::from(in_flight) * 2 < u64::from(sent) {
+        Some(format!("at most {in_flight} were in flight together, and held takes half of {sent}"))
     } else if (of as f64) < ANSWERED_MIN * (of + voided) as f64 {
         Some(format!("{voided} of {} answers were voided", of + voided))
     } else if met < options.answers_min {

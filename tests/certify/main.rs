@@ -40,8 +40,9 @@ macro_rules! trials {
 
 /// Trials of what takes requests to meet at the right moment, which they may miss on a machine with much to do; and how often such
 /// a one may begin again.
-const TIMED: [&str; 5] = [
+const TIMED: [&str; 6] = [
     "a4_load::a4_07_answers_from_a_gateway_are_not_scored",
+    "endings::a_budget_that_ends_anywhere_holds_nothing",
     "endings::plans_of_odd_shapes_find_the_same",
     "out::a_crowd_is_shrunk_to_what_the_fault_needs",
     "out::a_fault_now_and_then_is_shrunk_as_far_as_it_shows",
@@ -117,6 +118,9 @@ fn main() -> ExitCode {
         witnesses::warm_repeats_that_differ_leave_cold_crowds_judged,
         witnesses::what_a_crowd_leaves_in_the_cache_is_told_from_time,
         witnesses::each_level_is_claimed_or_not_by_itself,
+        witnesses::a_level_without_values_is_not_claimed,
+        witnesses::a_level_that_was_never_in_flight_is_not_claimed,
+        witnesses::a_first_answer_from_the_cache_is_none,
         witnesses::the_headline_says_the_resolution,
         witnesses::a_cache_of_long_blocks_is_seen,
         balancers::replicas_that_stick_to_their_clients_are_one_server,

@@ -78,6 +78,12 @@ impl Run {
         self.certificate.arm(arm).unwrap_or_else(|| panic!("no record of {arm}"))
     }
 
+    /// What is claimed of crowds of this size.
+    pub(crate) fn level(&self, sent: u32) -> Verdict {
+        let level = self.certificate.levels.iter().find(|level| level.sent == sent);
+        level.unwrap_or_else(|| panic!("no crowds of {sent}")).verdict
+    }
+
     /// All that is said of the run, in lower case, however its lines are cut.
     pub(crate) fn said(&self) -> String {
         let said = text::report(&self.certificate).to_lowercase();

@@ -2,9 +2,10 @@
 
 use lockstep::certify::{Arm, Options, Verdict, text};
 
-use crate::run::{CROWDS, all, quick, run, with};
+use crate::run::{CROWDS, all, attempt, quick, run, with};
 use crate::server::{
-    Cold, Disturbance, Faults, Front, Gauge, How, Keeps, Logprobs, Refusals, Stream, When,
+    Cold, Disturbance, Faults, Front, Gauge, How, Keeps, Logprobs, Refusals, Server, Stream, Usage,
+    When,
 };
 
 const DRIFT: How = How::Drift(1e-3);
@@ -67,6 +68,37 @@ pub(crate) fn witnesses_that_contradict_each_other_decide_nothing() {
     let honest = Faults { gauge: Gauge::Lying, step_us: SLOW_US, ..Faults::default() };
     run(honest, &CROWDS).expect(Verdict::Held);
     run(plain_and_lying(), &CROWDS).expect(Verdict::Held);
+}
+
+/// Above some load nothing is sent that could tell: what was compared below it says nothing of it.
+pub(crate) fn a_level_without_values_is_not_claimed() {
+    let above = |n: usize, how: How| disturbed(&[(When::InFlight(n), how)]);
+    let mut disturbances = above(5, How::Blind);
+    disturbances.extend(above(5, How::Drift(1e-5)));
+    let blind = run(Faults { disturbances, ..Faults::default() }, &CROWDS);
+    assert_eq!(blind.level(4), Verdict::Held, "{}", blind.said());
+    assert_eq!(blind.level(8), Verdict::Undecided, "{}", blind.said());
+    blind.expect_said(&["log-probabilities are missing in it"]);
+}
+
+/// Requests that wait were sent together, and were not in flight together.
+pub(crate) fn a_level_that_was_never_in_flight_is_not_claimed() {
+    let few = run(Faults { cap: 3, ..Faults::default() }, &CROWDS);
+    assert_eq!(few.level(4), Verdict::Held, "{}", few.said());
+    assert_eq!(few.level(8), Verdict::Undecided, "{}", few.said());
+    few.expect_said(&["at most 3 were in flight together"]);
+}
+
+/// A prompt that an earlier run sent has no first answer any more.
+pub(crate) fn a_first_answer_from_the_cache_is_none() {
+    for usage in [Usage::Whole, Usage::WithoutCached] {
+        let server = Server::start(Faults { usage, hit_counters: true, ..Faults::default() });
+        let options = Options { nonce: Some(7), ..quick(&[Arm::First]) };
+        let [before, again] = [(), ()].map(|()| attempt(&server, &options).expect("a certificate"));
+        assert_eq!(before.verdict, Verdict::Held, "{}", text::report(&before));
+        assert_eq!(again.verdict, Verdict::Undecided, "{}", text::report(&again));
+        assert!(text::report(&again).contains("in the server's cache already"));
+    }
 }
 
 /// A gauge that counts what waits, and streams without records.

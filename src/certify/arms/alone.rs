@@ -6,13 +6,20 @@
 
 use super::super::certificate::Arm;
 use super::super::compare::{Parts, compare};
+use super::super::gauge::Hits;
 use super::super::pattern::{Pattern, Shape};
 use super::super::plan::groups;
 use super::super::score::{Outcome, Score};
 use super::super::wire::{Answer, Call};
 use super::{
-    Bench, Known, OTHER_START, against, alone, is_equal, no_reference, same_prompt, same_start,
+    Bench, Known, OTHER_START, against, alone, is_cold, is_equal, no_reference, same_prompt,
+    same_start,
 };
+
+/// Why a first answer shows nothing that is no first one.
+const SENT_BEFORE: &str = "its prompt was in the server's cache already: an earlier run had the same nonce, or a cache outlived a restart";
+/// Share of what repeats find in the cache from which on the first requests found their prompts there.
+const FOUND_MIN: f64 = 0.9;
 
 /// Prompts whose first answers differ that are asked again, and how often: several replicas may have agreed by chance.
 const CONFIRMED: (usize, u32) = (4, 3);
@@ -40,6 +47,10 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
             }
         })
         .collect();
+    // Where answers do not say what came from the cache, a counter of the server's may.
+    let hits = Hits::find(bench.session.client.clone()).filter(|_| !bench.facts.counts_cached);
+    let now = || hits.as_ref().and_then(Hits::now);
+    let mut counts = vec![now()];
     for pass in 0..=options.repeats {
         for number in order(options.prompts, pass, options.seed) {
             let call = bench.known[number as usize].call.clone();
@@ -56,6 +67,13 @@ pub(crate) fn begin(bench: &mut Bench<'_, '_>) -> [Outcome; 2] {
                 Err(error) => repeat.void(&error),
             }
         }
+        if pass < 2 {
+            counts.push(now());
+        }
+    }
+    if let [Some(begin), Some(first), Some(again)] = counts[..] {
+        let (first, again) = (first.saturating_sub(begin), again.saturating_sub(first));
+        bench.first_hits = again > 0 && first as f64 >= FOUND_MIN * again as f64;
     }
     if options.asks(Arm::First) {
         confirm_first(bench);
@@ -135,6 +153,12 @@ fn judge_first(bench: &Bench<'_, '_>, score: &mut Score, number: usize) {
         return;
     }
     let comparison = compare(first, later, Parts::All);
+    // Nothing more of it came from a cache later on: it had been sent before, and its first answer was another one.
+    let is_known = !is_cold(first) && first.cached_tokens >= later.cached_tokens;
+    if comparison.difference.is_none() && (is_known || bench.first_hits) {
+        score.void_for(SENT_BEFORE.into());
+        return;
+    }
     let call = &known.call;
     alone(bench.session, score, number as u32, (call, first), (call, later), comparison);
 }

@@ -197,7 +197,12 @@ fn judge(
             score.void_for(FROM_THE_CROWD.into());
             continue;
         }
-        let (what, load) = ((kind, number), (calls.len() as u32, met.in_flight));
+        // Nobody can arrive while an answer of one token decodes.
+        let in_flight = match kind {
+            Kind::Mixed if got.tokens.len() == 1 => 1,
+            _ => met.in_flight,
+        };
+        let (what, load) = ((kind, number), (calls.len() as u32, in_flight));
         bench.seen.push(Sighting::of(what, load, &reference, &got, &comparison));
         let confirmed = match comparison.difference {
             Some(_) => confirm(bench, kind, after, number, &calls[place], &reference, &got),
@@ -221,7 +226,7 @@ fn judge(
         score.take(Trial {
             prompt: number,
             sent: calls.len() as u32,
-            in_flight: met.in_flight,
+            in_flight,
             comparison,
             expected: &reference,
             got: &got,

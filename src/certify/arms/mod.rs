@@ -33,6 +33,8 @@ pub(crate) struct Bench<'s, 'a> {
     pub(crate) known: Vec<Known>,
     /// Whether what is cached of a prompt was seen to change its answer.
     pub(crate) cached_matters: bool,
+    /// Whether a counter says that even first requests found their prompts in the cache.
+    pub(crate) first_hits: bool,
     /// Which answers came in crowds.
     pub(crate) seen: Vec<Sighting>,
 }

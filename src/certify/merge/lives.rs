@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::certificate::Certificate;
 use super::super::error::CertifyError;
+use super::super::gauge;
 use super::super::options::{Options, Progress, Target};
 use super::super::run::run;
 use super::super::session::new_nonce;
@@ -52,7 +53,7 @@ pub fn lives(
         }
     };
     let mut parts = vec![keep(1, Ok(run(target, &options, progress)?))];
-    let mut failures = 0;
+    let (mut failures, mut at) = (0, target.clone());
     for life in 2..=count {
         if failures >= FAILURES_MAX {
             let why = format!("not begun: the {failures} restarts before it failed");
@@ -60,13 +61,27 @@ pub fn lives(
             continue;
         }
         progress.stage("restart");
-        let next = restart(life);
+        let before = started(&at);
+        let next = restart(life).and_then(|next| match (before, started(&next)) {
+            (Some(before), Some(now)) if before == now => {
+                Err(format!("the server was not restarted: its process began at {now}, as before"))
+            }
+            _ => Ok(next),
+        });
+        if let Ok(next) = &next {
+            at = next.clone();
+        }
         failures = if next.is_err() { failures + 1 } else { 0 };
         let outcome = next
             .and_then(|target| run(&target, &options, progress).map_err(|error| error.to_string()));
         parts.push(keep(life, outcome));
     }
     merge_as(Between::Lives, parts)
+}
+
+/// When the server's process began, where its metrics say so.
+fn started(target: &Target) -> Option<String> {
+    gauge::started(&Client::new(target, ANSWER_MAX).ok()?)
 }
 
 /// Whether a server answers a look at its models. One that says that it has too much to do, or an error of its own, is not ready

@@ -48,7 +48,7 @@ pub(crate) fn next_token(
 ) -> (u32, Scored) {
     let mut context = sequence.context;
     let mut drifts = Vec::new();
-    let mut twin = false;
+    let (mut twin, mut blind) = (false, false);
     for disturbance in &faults.disturbances {
         let lot = model::unit(model::mix(sequence.number ^ (faults.life << 32)));
         let met = step.meets(disturbance.when, sequence, place, faults.life);
@@ -62,6 +62,7 @@ pub(crate) fn next_token(
             How::Twin => twin = true,
             How::Shorter => sequence.shorter = true,
             How::FinishReason => sequence.odd_finish = true,
+            How::Blind => blind = true,
             How::Abort => sequence.cut = Some(Some("abort")),
             How::NoReason => sequence.cut = Some(None),
             How::EmptyReason => sequence.cut = Some(Some("")),
@@ -99,6 +100,9 @@ pub(crate) fn next_token(
                 entry.0 = other;
             }
         }
+    }
+    if blind {
+        shown.logprob = Some(f32::NAN);
     }
     (chosen, shown)
 }

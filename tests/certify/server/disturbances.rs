@@ -72,6 +72,8 @@ pub(crate) enum How {
     Shorter,
     /// [22] The finish reason alone.
     FinishReason,
+    /// No log-probability is sent.
+    Blind,
     /// The answer ends after a few tokens, its finish reason "abort".
     Abort,
     /// The same without a reason: null, or an end marker that nothing explains.

@@ -42,7 +42,7 @@ pub(crate) fn logprobs(
     let missing = match faults.logprobs {
         Logprobs::Null => true,
         Logprobs::NullInStream => params.stream,
-        _ => false,
+        _ => tokens.iter().any(|scored| scored.logprob.is_some_and(f32::is_nan)),
     };
     let Some(asked) = params.logprobs.filter(|_| !missing) else { return "null".into() };
     let tokens = &listed(tokens, params, faults)[..];
