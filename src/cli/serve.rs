@@ -44,6 +44,9 @@ pub(super) struct Serve {
     /// Sequences that the engine is given at a time.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_running: u32,
+    /// Rows of a step, over all sequences: longer prompts are computed in several steps.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    max_step_rows: u32,
     /// Sequences that may wait; while there are as many, requests are answered 429.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_waiting: u32,
@@ -90,6 +93,7 @@ impl Serve {
                 body_bytes_max: self.max_body as usize,
                 connections_max: self.max_connections as usize,
                 running_max: self.max_running as usize,
+                step_rows_max: self.max_step_rows,
                 waiting_max: self.max_waiting as usize,
                 head_timeout: seconds(self.read_timeout),
                 body_timeout: seconds(self.read_timeout),

@@ -26,16 +26,37 @@ use super::read;
 pub(super) async fn respond(
     app: &Arc<App>,
     request: Request,
-    plan: fn(&App, Fields) -> Result<Plan, ApiError>,
+    plan: fn(&App, &mut Fields) -> Result<Plan, ApiError>,
 ) -> Response {
-    let begun = match read::fields(request, &app.limits).await {
-        Ok(fields) => plan(app, fields).and_then(|plan| Exchange::begin(app, plan)),
-        Err(error) => Err(error),
-    };
+    let begun = begin(app, request, plan).await;
     match begun {
         Ok(exchange) => answer(exchange, app.limits.request_timeout).await,
         Err(error) => error.into_response(),
     }
+}
+
+async fn begin(
+    app: &Arc<App>,
+    request: Request,
+    plan: fn(&App, &mut Fields) -> Result<Plan, ApiError>,
+) -> Result<Exchange, ApiError> {
+    let mut fields = read::fields(request, &app.limits).await?;
+    let planned = aside(app, move |app| {
+        let plan = plan(app, &mut fields)?;
+        fields.end()?;
+        Ok(plan)
+    });
+    Exchange::begin(app, planned.await?)
+}
+
+/// Does what may take long, such as tokenising, off the threads that serve connections: they must not wait for it.
+pub(super) async fn aside<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let app = Arc::clone(app);
+    let done = tokio::task::spawn_blocking(move || work(&app)).await;
+    done.unwrap_or_else(|error| Err(ApiError::failed(error.to_string())))
 }
 
 async fn answer(exchange: Exchange, limit: Duration) -> Response {

@@ -46,10 +46,10 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     respond(&app, request, plan).await
 }
 
-fn plan(app: &App, mut fields: Fields) -> Result<Plan, ApiError> {
-    app.read_model(&mut fields)?;
+fn plan(app: &App, fields: &mut Fields) -> Result<Plan, ApiError> {
+    app.read_model(fields)?;
     fields.refuse(UNSUPPORTED)?;
-    let asked = Asked::read(&mut fields)?;
+    let asked = Asked::read(fields)?;
     let text = conversation(fields.value("messages"))?;
     let special_tokens = asked.special_tokens.unwrap_or(true);
     let ids = app.encode(&text, special_tokens)?;

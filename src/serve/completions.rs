@@ -23,10 +23,10 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     respond(&app, request, plan).await
 }
 
-fn plan(app: &App, mut fields: Fields) -> Result<Plan, ApiError> {
-    app.read_model(&mut fields)?;
+fn plan(app: &App, fields: &mut Fields) -> Result<Plan, ApiError> {
+    app.read_model(fields)?;
     fields.refuse(&[("suffix", Neutral::Empty), ("best_of", Neutral::Number(1.0))])?;
-    let asked = Asked::read(&mut fields)?;
+    let asked = Asked::read(fields)?;
     let prompts = prompts(app, fields.value("prompt"), asked.special_tokens.unwrap_or(true))?;
     let logprobs: Option<u32> = fields.get("logprobs")?;
     if logprobs.is_some_and(|n| n > LOGPROBS_MAX) {

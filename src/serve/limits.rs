@@ -11,6 +11,9 @@ pub struct Limits {
     pub connections_max: usize,
     /// Sequences that the engine is given at a time.
     pub running_max: usize,
+    /// Rows of a step, over all sequences: they bound its memory, the logits' above all. Longer prompts are computed in several
+    /// steps, which changes no bit.
+    pub step_rows_max: u32,
     /// Sequences that are accepted and not resident; while there are as many, further requests are answered 429.
     pub waiting_max: usize,
     /// Time in which the head of a request must have come, also on a connection that is kept alive.
@@ -31,6 +34,7 @@ impl Default for Limits {
             body_bytes_max: 1 << 20,
             connections_max: 512,
             running_max: 256,
+            step_rows_max: 1024,
             waiting_max: 256,
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
@@ -59,6 +63,7 @@ impl Limits {
             ("body bytes", self.body_bytes_max),
             ("connections", self.connections_max),
             ("running sequences", self.running_max),
+            ("rows of a step", self.step_rows_max as usize),
             ("waiting sequences", self.waiting_max),
         ];
         if let Some((what, _)) = counts.iter().find(|(_, most)| *most == 0) {

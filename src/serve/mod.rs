@@ -13,8 +13,8 @@
 //! | `/tokenize`, `/detokenize` | text to token ids and back |
 //! | `/health`, `/metrics` | whether it serves; numbers under vLLM's names |
 //!
-//! A parameter that would change the result and is not supported is refused by name, unless it asks for nothing; unknown
-//! ones are ignored. A token that is no text of its own is listed as `bytes:\x…`, one without text as `token_id:…`.
+//! A parameter that is not supported, or not known, is refused by name, unless it asks for nothing or is about the client
+//! alone. A token that is no text of its own is listed as `bytes:\x…`, one without text as `token_id:…`.
 //!
 //! Everything that a client decides has a [limit](Limits). A client that goes away ends its request. There is no state
 //! beyond requests in flight, the prefix cache and counters.

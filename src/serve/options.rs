@@ -67,6 +67,7 @@ impl Options {
         }
         let mut world = fixture.default_world();
         world.prefix_cache = self.prefix_cache;
+        world.token_budget = Some(self.limits.step_rows_max);
         world.pool_blocks = self.pool_blocks.unwrap_or_else(|| {
             let config = model.config();
             let values = (2 * config.layers * config.kv_heads * config.head_dim) as u64;

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::answer::json;
+use super::answer::{aside, json};
 use super::chat::conversation;
 use super::error::ApiError;
 use super::model::App;
@@ -32,19 +32,23 @@ pub(super) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
     }
 }
 
-async fn tokens(app: &App, request: Request) -> Result<Tokens, ApiError> {
+async fn tokens(app: &Arc<App>, request: Request) -> Result<Tokens, ApiError> {
     let mut fields = read::fields(request, &app.limits).await?;
-    app.read_model(&mut fields)?;
-    let special_tokens = fields.get("add_special_tokens")?.unwrap_or(true);
-    let text = match fields.get("prompt")? {
-        Some(text) => text,
-        None => conversation(fields.value("messages"))?,
+    let tokens = move |app: &App| {
+        app.read_model(&mut fields)?;
+        let special_tokens = fields.get("add_special_tokens")?.unwrap_or(true);
+        let text = match fields.get("prompt")? {
+            Some(text) => text,
+            None => conversation(fields.value("messages"))?,
+        };
+        let strings = fields.flag("return_token_strs")?;
+        fields.end()?;
+        let tokens = app.encode(&text, special_tokens)?;
+        let names = app.names(false);
+        let token_strs = strings.then(|| tokens.iter().map(|token| names.name(*token)).collect());
+        Ok(Tokens { count: tokens.len(), max_model_len: app.positions_max, tokens, token_strs })
     };
-    let tokens = app.encode(&text, special_tokens)?;
-    let strings = fields.flag("return_token_strs")?;
-    let names = app.names(false);
-    let token_strs = strings.then(|| tokens.iter().map(|token| names.name(*token)).collect());
-    Ok(Tokens { count: tokens.len(), max_model_len: app.positions_max, tokens, token_strs })
+    aside(app, tokens).await
 }
 
 pub(super) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -54,10 +58,14 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, request: Request) ->
     }
 }
 
-async fn text(app: &App, request: Request) -> Result<Text, ApiError> {
+async fn text(app: &Arc<App>, request: Request) -> Result<Text, ApiError> {
     let mut fields = read::fields(request, &app.limits).await?;
-    app.read_model(&mut fields)?;
-    let missing = || ApiError::param("tokens", "tokens: expected token ids");
-    let tokens: Vec<u32> = fields.get("tokens")?.ok_or_else(missing)?;
-    Ok(Text { prompt: app.decode(&tokens) })
+    let text = move |app: &App| {
+        app.read_model(&mut fields)?;
+        let missing = || ApiError::param("tokens", "tokens: expected token ids");
+        let tokens: Vec<u32> = fields.get("tokens")?.ok_or_else(missing)?;
+        fields.end()?;
+        Ok(Text { prompt: app.decode(&tokens) })
+    };
+    aside(app, text).await
 }

@@ -111,9 +111,9 @@ pub(crate) fn wrong() {
     get(address, "/nothing").error(404);
     get(address, PATH).error(405);
     post(address, "/v1/models", &json!({})).error(405);
-    // What nobody knows is ignored, and null is as good as nothing.
+    // What is about the client is taken, and null is as good as nothing.
     let body =
-        json!({ "prompt": "x", "user": "me", "flavour": 3, "max_tokens": null, "stop": null });
+        json!({ "prompt": "x", "user": "me", "flavour": null, "max_tokens": null, "stop": null });
     complete(address, body);
     stop(running);
 }
@@ -129,6 +129,12 @@ pub(crate) fn unsupported() {
         ("guided_regex", json!(null), json!("a*")),
         ("use_beam_search", json!(false), json!(true)),
         ("skip_special_tokens", json!(false), json!(true)),
+        ("repeat_penalty", json!(1.0), json!(1.1)),
+        ("typical_p", json!(1), json!(0.5)),
+        ("mirostat", json!(0), json!(2)),
+        ("grammar", json!(""), json!("root ::= \"a\"")),
+        // Known to nobody.
+        ("flavour", json!(null), json!(0)),
     ];
     for (name, fine, other) in neutral {
         for (path, mut body) in [

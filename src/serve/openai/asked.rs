@@ -54,6 +54,17 @@ const UNSUPPORTED: &[(&str, Neutral)] = &[
     ("prompt_logprobs", Neutral::Null),
     ("prompt_embeds", Neutral::Null),
     ("kv_transfer_params", Neutral::Null),
+    // Of other engines. The neutral values are those that llama.cpp's server documents.
+    ("repeat_penalty", Neutral::Number(1.0)),
+    ("typical_p", Neutral::Number(1.0)),
+    ("top_n_sigma", Neutral::Number(-1.0)),
+    ("dynatemp_range", Neutral::Number(0.0)),
+    ("xtc_probability", Neutral::Number(0.0)),
+    ("dry_multiplier", Neutral::Number(0.0)),
+    ("mirostat", Neutral::Number(0.0)),
+    ("grammar", Neutral::Empty),
+    ("json_schema", Neutral::Empty),
+    ("lora", Neutral::Empty),
 ];
 
 impl Asked {

@@ -1,7 +1,8 @@
 //! Parameters of a request, by name.
 //!
-//! Unknown names are ignored, as other servers do. A known one of a wrong type is an error that names it, and so is one
-//! that would change the result and is not supported: nothing that a client asks for is left out in silence.
+//! One of a wrong type is an error that names it, and so is one that nobody has read in the end: what it would ask for is not
+//! known here, so it can't be left out in silence. Parameters that ask for nothing, or that are about the client alone, may be
+//! there.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -44,20 +45,45 @@ impl Fields {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Refuses parameters that are not supported, unless they ask for nothing.
+    /// Reads parameters that are not supported: an error, unless they ask for nothing.
     pub(in crate::serve) fn refuse(
         &mut self,
         unsupported: &[(&str, Neutral)],
     ) -> Result<(), ApiError> {
-        let asks = |(name, neutral): &&(&str, Neutral)| {
-            self.0.get(*name).is_some_and(|value| !neutral.is(value))
+        for (name, neutral) in unsupported {
+            if self.0.remove(*name).is_some_and(|value| !neutral.is(&value)) {
+                return Err(ApiError::unsupported(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what nobody has read, but for nulls and [what is about the client](OF_CLIENTS).
+    pub(in crate::serve) fn end(self) -> Result<(), ApiError> {
+        let asks = |(name, value): &(&String, &Value)| {
+            !value.is_null() && !OF_CLIENTS.contains(&name.as_str())
         };
-        match unsupported.iter().find(asks) {
+        match self.0.iter().find(asks) {
             Some((name, _)) => Err(ApiError::unsupported(name)),
             None => Ok(()),
         }
     }
 }
+
+/// Parameters that never change an answer: who asks, what for, how it is billed, whether a cache is used.
+const OF_CLIENTS: &[&str] = &[
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "parallel_tool_calls",
+    "request_id",
+    "priority",
+    "cache_prompt",
+];
 
 /// The value of an unsupported parameter that asks for nothing, besides null.
 #[derive(Clone, Copy, Debug)]
@@ -109,11 +135,23 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_has_read_is_refused_by_name() {
+        let of = |text: &str| Fields::parse(text.as_bytes()).unwrap();
+        let mut fields = of(r#"{"a":1,"user":"me","metadata":{"x":1},"flavour":null}"#);
+        fields.get::<u32>("a").unwrap();
+        fields.end().unwrap();
+        let json = of(r#"{"flavour":0}"#).end().unwrap_err().json();
+        assert!(json.contains(r#""param":"flavour""#), "{json}");
+    }
+
+    #[test]
     fn what_is_not_supported_may_be_named_as_long_as_it_asks_for_nothing() {
-        let mut fields = Fields::parse(
-            br#"{"a":0,"b":0.0,"c":[],"d":{"type":"text"},"e":"none","f":null,"g":{},"h":false}"#,
-        )
-        .unwrap();
+        let parsed = || {
+            Fields::parse(
+                br#"{"a":0,"b":0.0,"c":[],"d":{"type":"text"},"e":"none","f":null,"g":{},"h":false}"#,
+            )
+            .unwrap()
+        };
         let fine = [
             ("a", Neutral::Number(0.0)),
             ("b", Neutral::Number(0.0)),
@@ -125,11 +163,13 @@ mod tests {
             ("h", Neutral::Flag(false)),
             ("absent", Neutral::Null),
         ];
+        let mut fields = parsed();
         fields.refuse(&fine).unwrap();
+        fields.end().unwrap();
         for (name, neutral) in
             [("a", Neutral::Null), ("b", Neutral::Number(1.0)), ("h", Neutral::Flag(true))]
         {
-            let json = fields.refuse(&[(name, neutral)]).unwrap_err().json();
+            let json = parsed().refuse(&[(name, neutral)]).unwrap_err().json();
             assert!(json.contains(&format!(r#""param":"{name}""#)), "{json}");
         }
     }
