@@ -13,7 +13,7 @@ use super::out::say;
 
 #[derive(Args, Debug)]
 pub(super) struct Files {
-    /// Write the certificate as one HTML page.
+    /// Write the certificate as one HTML page. Of several lives, the page is of the first broken one, else the last.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Where answers in a crowd differ, write reproduce.sh (curl) and test_reproduce.py (pytest, or Python alone) to a folder;

@@ -95,7 +95,10 @@ impl Lives {
         if let Some(why) = lost {
             exit = exit.lost(&why);
         }
-        let Some((life, certificate)) = shown.0 else { return Ok(exit) };
+        let Some((life, mut certificate)) = shown.0 else { return Ok(exit) };
+        // Whoever opens the page sees that it is of one life, and what came of all.
+        let all = certify::merge::summary(&merged).lines().next().unwrap_or_default().to_owned();
+        certificate.beside.insert(0, format!("this is life {life} of {count}: {all}"));
         if !leaves.quiet && certificate.verdict == Verdict::Broken {
             say!("\nlife {life} of {count}: {}", certify::text::report(&certificate));
         }

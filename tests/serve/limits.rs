@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lockstep::serve::{Limits, Options};
+use lockstep::contract::Mode;
+use lockstep::serve::{Limits, Options, Server};
 use serde_json::{Value, json};
 
 use crate::client::{connect, exchange, get, message, post, read};
 use crate::completions::complete;
-use crate::{start, stop};
+use crate::{fixture, start, stop};
 
 const PATH: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
@@ -322,6 +323,28 @@ pub(crate) fn leaving() {
     assert_eq!(metric(address, RUNNING), 32.0, "the first is not done yet");
     drop(first);
     stop(running);
+}
+
+/// A request of many long prompts takes as many steps as it needs, and its answers are those of one step.
+pub(crate) fn rows() {
+    let answers = [1, 7, 4096].map(|step_rows_max| {
+        let limits = Limits { step_rows_max, ..Limits::default() };
+        let running = start(Options { limits, ..Options::default() });
+        let prompts: Vec<Vec<u32>> =
+            (0..6u32).map(|i| (0..90).map(|j| 5 + (i * 31 + j * 7) % 200).collect()).collect();
+        let body = json!({ "prompt": prompts, "max_tokens": 5, "temperature": 0, "logprobs": 3,
+            "return_tokens_as_token_ids": true, "echo": true });
+        let answer = complete(running.address(), body);
+        stop(running);
+        answer["choices"].clone()
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[1], answers[2]);
+    let none = Limits { step_rows_max: 0, ..Limits::default() };
+    let refused =
+        Server::start(fixture(Mode::Invariant), Options { limits: none, ..Options::default() });
+    let Err(why) = refused else { panic!("a server of no rows") };
+    assert!(why.to_string().contains("rows of a step is 0"), "{why}");
 }
 
 pub(crate) fn metrics() {

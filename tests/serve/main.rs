@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         ("limits::what_is_not_supported_is_refused", limits::unsupported),
         ("limits::bodies_are_bounded_in_size_and_time", limits::bodies),
         ("limits::heads_are_bounded_in_time", limits::heads),
+        ("limits::rows_of_a_step_change_no_answer", limits::rows),
         ("limits::a_full_queue_answers_429", limits::queue),
         ("limits::a_request_is_bounded_in_time", limits::time),
         ("limits::a_client_that_takes_nothing_is_left", limits::writes),
