@@ -225,7 +225,7 @@ fn tensors_that_cannot_be_right_are_refused_by_name() {
         ("multiple of 32", Box::new(|f| f.tensor(Q).offset = Some(8))),
         ("overlaps", Box::new(|f| f.tensor(Q).offset = Some(0))),
         ("element type 4", Box::new(|f| f.tensor(Q).kind = 4)),
-        ("element type 10", Box::new(|f| f.tensor(Q).kind = 10)),
+        ("element type 17", Box::new(|f| f.tensor(Q).kind = 17)),
         ("blocks of 32", Box::new(|f| f.tensor(Q).kind = 3)),
         (
             "element 3 is not finite",
