@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::quant::{BLOCK_MAX, Quant};
 use super::{Origin, WeightsError, quoted};
+use crate::input::{IS_LFS_POINTER, is_lfs_pointer};
 
 /// Longest string, in bytes.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
@@ -68,7 +69,7 @@ impl<R: Read + Seek> Gguf<R> {
         reader.rewind().map_err(|e| origin.io(e))?;
         let mut header = Header { origin: &origin, reader: &mut reader, at: 0, file_bytes };
         if header.array::<4>("magic")? != *b"GGUF" {
-            return Err(origin.format("does not begin with GGUF"));
+            return Err(no_gguf(&origin, &mut reader));
         }
         match header.u32("version")? {
             2 | 3 => {}
@@ -115,6 +116,11 @@ impl<R: Read + Seek> Gguf<R> {
 
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
+    }
+
+    /// All metadata.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.metadata.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// A text value; `None` when the key is absent.
@@ -258,6 +264,25 @@ impl<R: Read + Seek> Gguf<R> {
         Ok(())
     }
 }
+
+/// What a file is that does not begin as GGUF does.
+fn no_gguf<R: Read + Seek>(origin: &Origin, reader: &mut R) -> WeightsError {
+    let mut start = Vec::new();
+    let read = reader.rewind().and_then(|()| reader.take(64).read_to_end(&mut start));
+    match read {
+        Err(error) => origin.io(error),
+        Ok(_) if is_lfs_pointer(&start) => origin.unsupported(IS_LFS_POINTER),
+        // The length of a header, and JSON.
+        Ok(_) if start.len() > 8 && start[4..8] == [0; 4] && start[8] == b'{' => {
+            origin.unsupported(LONE_SAFETENSORS)
+        }
+        Ok(_) => origin.format("does not begin with GGUF"),
+    }
+}
+
+/// What is said about a safetensors file where a model is wanted.
+pub(super) const LONE_SAFETENSORS: &str =
+    "a lone safetensors file; give the folder that also holds config.json";
 
 /// The part of the file before the data.
 struct Header<'a, R> {

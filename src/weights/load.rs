@@ -23,10 +23,6 @@ impl Model {
         if !kind.is_file() {
             return Err(origin.unsupported("neither a file nor a folder"));
         }
-        if path.extension().is_some_and(|e| e == "safetensors") {
-            let what = "a lone safetensors file; give the folder that also holds config.json";
-            return Err(origin.unsupported(what));
-        }
         gguf_model::load(Gguf::open(path)?, name, dtype)
     }
 }

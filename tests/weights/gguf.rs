@@ -12,29 +12,29 @@ use crate::gguf_writer::{F16, F32, File, SIZES, Sizes, Value, model, tensor, ten
 use crate::in_place::InPlace;
 
 /// A folder for one test's file.
-struct Scratch {
+pub(crate) struct Scratch {
     _folder: TempDir,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.gguf");
         Scratch { _folder: folder, path }
     }
 
-    fn load(&self, file: &File) -> Result<Model, WeightsError> {
+    pub(crate) fn load(&self, file: &File) -> Result<Model, WeightsError> {
         self.load_bytes(&file.write().0)
     }
 
-    fn load_bytes(&self, bytes: &[u8]) -> Result<Model, WeightsError> {
+    pub(crate) fn load_bytes(&self, bytes: &[u8]) -> Result<Model, WeightsError> {
         fs::write(&self.path, bytes).expect("written");
         Model::load(&self.path, None)
     }
 
     /// The message about a file that must be refused.
-    fn refused(&self, file: &File) -> String {
+    pub(crate) fn refused(&self, file: &File) -> String {
         one_line(self.load(file).err())
     }
 }
@@ -275,8 +275,8 @@ fn configurations_that_cannot_be_right_are_refused() {
         ("norm epsilon 0", "llama.attention.layer_norm_rms_epsilon", Value::F32(0.0)),
         ("RoPE base -1", "llama.rope.freq_base", Value::F32(-1.0)),
         ("id 5 in a vocabulary of 5", "tokenizer.ggml.eos_token_id", Value::U32(5)),
-        ("scaling \"yarn\"", "llama.rope.scaling.type", Value::Text("yarn")),
-        ("mixture", "llama.expert_count", Value::U32(8)),
+        ("scaling \"longrope\"", "llama.rope.scaling.type", Value::Text("longrope")),
+        ("\"llama.expert_count\" is 8", "llama.expert_count", Value::U32(8)),
         ("not a whole number", "llama.block_count", Value::Text("1")),
         ("not a float", "llama.rope.freq_base", Value::U32(1)),
         ("not a string", "general.architecture", Value::U32(1)),
@@ -332,6 +332,30 @@ fn rope_scalings_are_recognised() {
     assert!(scratch.refused(&file).contains("is not 8 factors"));
 }
 
+/// Goal: an id goes before a text where flag or vocabulary want one. Method: each, and a file that does not say which id.
+#[test]
+fn the_first_id_is_wanted_by_flag_or_vocabulary() {
+    let scratch = Scratch::new();
+    let bos = |keys: &[(&str, Value)]| {
+        let mut file = model("llama", SIZES);
+        keys.iter()
+            .for_each(|(key, value)| file.set(&format!("tokenizer.ggml.{key}"), value.clone()));
+        scratch.load(&file).map(|model| model.config.bos).map_err(|e| one_line(Some(e)))
+    };
+    let id = ("bos_token_id", Value::U32(3));
+    let flag = |on| ("add_bos_token", Value::Bool(on));
+    assert_eq!(bos(std::slice::from_ref(&id)), Ok(None));
+    assert_eq!(bos(&[id.clone(), flag(true)]), Ok(Some(3)));
+    assert_eq!(bos(&[id.clone(), ("pre", Value::Text("llama-bpe"))]), Ok(Some(3)));
+    let spm = ("model", Value::Text("llama"));
+    assert_eq!(bos(&[id.clone(), spm.clone()]), Ok(Some(3)));
+    assert_eq!(bos(std::slice::from_ref(&spm)), Ok(Some(1)));
+    assert_eq!(bos(&[id, spm, flag(false)]), Ok(None));
+    assert!(bos(&[flag(true)]).expect_err("no id").contains("bos_token_id is missing"));
+    let eos = bos(&[("add_eos_token", Value::Bool(true))]).expect_err("an id behind a text");
+    assert!(eos.contains("\"tokenizer.ggml.add_eos_token\" is true"), "{eos}");
+}
+
 #[test]
 fn the_digest_follows_weights_and_configuration_but_not_the_file_name() {
     let scratch = Scratch::new();
@@ -353,4 +377,8 @@ fn a_path_that_is_no_model_says_so() {
     assert!(one_line(Model::load(&scratch.path, None).err()).contains("No such file"));
     assert!(one_line(scratch.load_bytes(b"").err()).contains("ends inside"));
     assert!(one_line(scratch.load_bytes(b"GGML....").err()).contains("does not begin with GGUF"));
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    assert!(one_line(scratch.load_bytes(pointer).err()).contains("a Git-LFS pointer"));
+    let lone = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
+    assert!(one_line(scratch.load_bytes(lone).err()).contains("give the folder"));
 }
