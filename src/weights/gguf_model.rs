@@ -31,8 +31,8 @@ struct GgufSource<R> {
 }
 
 impl<R: Read + Seek> Source for GgufSource<R> {
-    fn origin(&self, _tensor: &str) -> &Origin {
-        self.gguf.origin()
+    fn origin(&self, tensor: &str) -> &Origin {
+        self.gguf.origin_of(tensor)
     }
 
     fn names(&self) -> Vec<String> {

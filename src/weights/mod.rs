@@ -10,6 +10,7 @@ mod error;
 pub(crate) mod gguf;
 mod gguf_model;
 mod gguf_rope;
+mod gguf_split;
 mod hf;
 mod hf_config;
 mod hf_rope;

@@ -382,3 +382,70 @@ fn a_path_that_is_no_model_says_so() {
     let lone = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
     assert!(one_line(scratch.load_bytes(lone).err()).contains("give the folder"));
 }
+
+/// The tensors of a model over `count` files, the metadata in the first, as programs that split write them.
+fn split(file: &File, count: u32) -> Vec<File> {
+    let numbers = |part: &mut File, no: u32| {
+        part.set("split.no", Value::U32(no));
+        part.set("split.count", Value::U32(count));
+        part.set("split.tensors.count", Value::U32(file.tensors.len() as u32));
+    };
+    let mut parts: Vec<File> = (0..count)
+        .map(|no| {
+            let metadata = if no == 0 { file.metadata.clone() } else { Default::default() };
+            let mut part = File { version: 3, metadata, tensors: Default::default() };
+            numbers(&mut part, no);
+            part
+        })
+        .collect();
+    for (i, (name, tensor)) in file.tensors.iter().enumerate() {
+        parts[i % count as usize].tensors.insert(name.clone(), tensor.clone());
+    }
+    parts
+}
+
+/// Goal: a split file reads like a whole one. Method: the same tensors over three files; then each way in which parts can be wrong.
+#[test]
+fn parts_of_a_split_file_read_like_one_file() {
+    let scratch = Scratch::new();
+    let whole = model("llama", SIZES);
+    let digest = scratch.load(&whole).expect("whole").digest;
+    let folder = scratch.path.parent().expect("a folder");
+    let path = |no: u32| folder.join(format!("model.gguf-{no:05}-of-00003.gguf"));
+    let parts = split(&whole, 3);
+    let write = |no: u32, part: &File| fs::write(path(no), part.write().0).expect("written");
+    let all = || (1..=3).zip(&parts).for_each(|(no, part)| write(no, part));
+    let refused = |no: u32| one_line(Model::load(&path(no), None).err());
+    all();
+    assert_eq!(Model::load(&path(1), None).expect("three parts").digest, digest);
+    assert!(refused(2).contains("part 2 of 3 of a split file; give the first"));
+
+    let changed = |no: usize, change: &dyn Fn(&mut File)| {
+        let mut part = parts[no - 1].clone();
+        change(&mut part);
+        write(no as u32, &part);
+        let text = refused(1);
+        all();
+        text
+    };
+    let other = changed(2, &|part| part.set("split.no", Value::U32(2)));
+    assert!(other.contains("part 3 of 3 by its metadata") && other.contains("00002-of"), "{other}");
+    assert!(changed(1, &|part| part.set("split.no", Value::U32(3))).contains("part 4 of 3"));
+    assert!(changed(1, &|part| part.set("split.count", Value::U32(1 << 20))).contains("part 1 of"));
+    let less = changed(3, &|part| drop(part.tensors.pop_first()));
+    assert!(less.contains("11 tensors in 3 parts, 12 by the metadata"), "{less}");
+    let (name, tensor) = parts[0].tensors.first_key_value().expect("not empty");
+    let twice = changed(2, &|part| drop(part.tensors.insert(name.clone(), tensor.clone())));
+    assert!(twice.contains("is in another part too"), "{twice}");
+    // A fault in a later part is that part's.
+    let (name, _) = parts[2].tensors.first_key_value().expect("not empty");
+    let past = changed(3, &|part| part.tensor(name).offset = Some(1 << 40));
+    assert!(past.contains("past the end") && past.contains("00003-of-00003"), "{past}");
+
+    fs::remove_file(path(3)).expect("removed");
+    assert!(
+        refused(1).contains("part 1 of 3; part 3, \"model.gguf-00003-of-00003.gguf\", is missing")
+    );
+    // The first part alone, under a name of its own.
+    assert!(scratch.refused(&parts[0]).contains("part 1 of 3, whose name does not end"));
+}
