@@ -7,6 +7,9 @@
 pub(super) mod gguf;
 pub(super) mod hf;
 
+#[cfg(feature = "cli")]
+pub(crate) use gguf::check_tokenizer as check_gguf_tokenizer;
+
 /// The keys of a group of files.
 pub(super) struct Lists {
     /// Read; the loader decides by the value, and refuses what it cannot do.
