@@ -1,10 +1,11 @@
 //! Positions as files state them: which base, which scaling.
 
 use lockstep::contract::rope::{RopeScaling, RopeTable};
+use lockstep::reference::exact::{self, Storage};
 use serde_json::{Value as Json, json};
 
 use crate::gguf::Scratch;
-use crate::gguf_writer::{File, SIZES, Value, model};
+use crate::gguf_writer::{File, SIZES, Sizes, Value, model};
 use crate::safetensors;
 
 /// Base and scaling of a folder whose configuration is changed so.
@@ -192,4 +193,50 @@ fn yarn_is_one_scaling_in_both_formats() {
     file.set("llama.rope.freq_base", Value::F32(100.0));
     file.set("llama.rope.scaling.original_context_length", Value::U32(2));
     assert!(scratch.refused(&file).contains("RoPE scaling Yarn"));
+}
+
+/// Goal: a GGUF file means to us what it means to llama.cpp. Method: models from a formula, written here and by
+/// `tests/data/weights/make_rope.py`; the pass in f64 gives the eight best tokens llama.cpp's probabilities, and with plain angles
+/// it would not.
+#[test]
+fn a_statement_about_rope_means_what_it_means_to_llama_cpp() {
+    let json = include_str!("../data/weights/rope-llama-cpp.json");
+    let json: Json = serde_json::from_str(json).expect("well formed");
+    let list = |json: &Json| json.as_array().expect("a list").clone();
+    let number = |json: &Json| json.as_f64().expect("a number");
+    let prompt: Vec<u32> = list(&json["prompt"]).iter().map(|id| number(id) as u32).collect();
+    let sizes = Sizes { hidden: 32, heads: 2, kv_heads: 1, head_dim: 32, ffn: 32, vocab: 32 };
+    let scratch = Scratch::new();
+    let cases = list(&json["cases"]);
+    assert_eq!(cases.len(), 7);
+    for case in &cases {
+        let arch = if case["arch"] == "qwen3" { "qwen3" } else { "llama" };
+        let mut file = model(arch, sizes);
+        file.set(&format!("{arch}.context_length"), Value::U32(1024));
+        file.set(&format!("{arch}.rope.freq_base"), Value::F32(1e4));
+        let worst = |file: &File| {
+            let model = scratch.load(file).expect("a whole file");
+            let last = exact::pass(&model, &prompt, Storage::Exact).pop().expect("a prompt");
+            let sum: f64 = last.logits.iter().map(|x| x.exp()).sum();
+            let off = list(&case["best"]).into_iter().map(|best| {
+                let found = last.logits[number(&best[0]) as usize] - sum.ln();
+                (found - number(&best[1])).abs()
+            });
+            off.fold(0.0, f64::max)
+        };
+        let plain = worst(&file);
+        let keys = case["keys"].as_object().expect("an object");
+        for (key, value) in keys {
+            let value = match value {
+                Json::String(_) => Value::Text("yarn"),
+                Json::Number(n) if n.is_u64() => Value::U32(number(value) as u32),
+                _ => Value::F32(number(value) as f32),
+            };
+            file.set(&format!("{arch}.{key}"), value);
+        }
+        let off = worst(&file);
+        // llama.cpp computes in f32 and gives six decimals.
+        assert!(off < 1e-4, "{arch} {keys:?}: {off:e}");
+        assert!(keys.is_empty() || plain > 2e-3, "{arch} {keys:?}: plain angles are {plain:e} off");
+    }
 }
