@@ -4,6 +4,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+/// How a pointer of Git LFS begins: a few lines of text in the place of a large file.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What is said about a pointer of Git LFS.
+pub const IS_LFS_POINTER: &str = "a Git-LFS pointer, not the file itself: git lfs pull fetches it";
+
+/// Whether a file that begins so is a pointer of Git LFS.
+pub fn is_lfs_pointer(start: &[u8]) -> bool {
+    start.starts_with(LFS_POINTER)
+}
+
 /// Reads a regular file of at most `bytes_max` bytes. A device, a pipe or a folder is refused, so that nothing is read
 /// without end or waited for.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
@@ -14,6 +25,9 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other(format!("larger than {bytes_max} bytes")));
+    }
+    if is_lfs_pointer(&bytes) {
+        return Err(io::Error::other(IS_LFS_POINTER));
     }
     Ok(bytes)
 }

@@ -47,11 +47,13 @@ impl Generate {
         };
         sampling.validate().map_err(CliError::usage)?;
         let tokenizer = self.model.tokenizer()?;
-        let prompt = tokenizer.encode(&self.prompt).map_err(CliError::usage)?;
-        if prompt.is_empty() {
+        let text = tokenizer.encode(&self.prompt).map_err(CliError::usage)?;
+        if text.is_empty() {
             return Err(CliError::usage("the prompt has no tokens"));
         }
-        let fixture = self.model.open(Mode::Invariant)?;
+        let (fixture, bos) = self.model.open_for_text(Mode::Invariant)?;
+        // The ids that the server makes of the same text.
+        let prompt: Vec<u32> = bos.into_iter().chain(text).collect();
         let request =
             Request { sampling, seed: Some(self.seed), ..Request::new(1, prompt, self.max_tokens) };
         let mut world = fixture.default_world();

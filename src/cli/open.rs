@@ -63,6 +63,16 @@ impl ModelArguments {
         self.device.fixture_for(&self.model, model, mode, work)
     }
 
+    /// The same, and the id that the model wants before a text.
+    pub(super) fn open_for_text(
+        &self,
+        mode: Mode,
+    ) -> Result<(Box<dyn Subject>, Option<u32>), CliError> {
+        let model = weights::source(&self.model, self.dtype).map_err(CliError::usage)?;
+        let bos = model.config().bos;
+        Ok((self.device.fixture(&self.model, model, mode)?, bos))
+    }
+
     /// Opens the model's tokenizer.
     pub(super) fn tokenizer(&self) -> Result<Tokenizer, CliError> {
         let path = Path::new(&self.model);
@@ -169,8 +179,8 @@ impl Work for Boxed {
     }
 }
 
-/// The fixture with the tokenizer of its model's file, for stop strings. Without one, or with one that can't be read, requests
-/// that have some are refused.
+/// The fixture with the tokenizer of its model's file, for texts and stop strings. Without one, or with one that can't be read,
+/// requests that have some are refused.
 fn with_text<D: Device>(fixture: Fixture<D>, name: &str) -> Fixture<D> {
     let is_file = Preset::from_name(name).is_none();
     match is_file.then(|| Tokenizer::from_path(Path::new(name))) {

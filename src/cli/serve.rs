@@ -69,7 +69,8 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        let running = self.model.open_for(self.mode.clone(), Start { options: self.options() })?;
+        let start = Start { model: &self.model, options: self.options() };
+        let running = self.model.open_for(self.mode.clone(), start)?;
         let ended = running.wait().map_err(of_server)?;
         if !ended.panics.is_empty() {
             let line = format!("{} requests ended in a panic", ended.panics.len());
@@ -106,11 +107,23 @@ impl Serve {
 }
 
 /// Starts a server, and says where it is.
-struct Start {
+struct Start<'a> {
+    model: &'a ModelArguments,
     options: Options,
 }
 
-impl Work for Start {
+impl Start<'_> {
+    /// Why texts are refused, if they are.
+    fn no_texts(&self) -> Option<String> {
+        match self.model.tokenizer() {
+            Err(error) => Some(error.line),
+            Ok(tokenizer) if tokenizer.has_bytes() => None,
+            Ok(_) => Some("the tokenizer's tokens have no bytes of their own".into()),
+        }
+    }
+}
+
+impl Work for Start<'_> {
     type Out = Running;
     fn with<D>(self, fixture: Fixture<D>) -> Result<Running, CliError>
     where
@@ -119,8 +132,13 @@ impl Work for Start {
     {
         let (device, mode) = (fixture.model().device_name(), fixture.mode().clone());
         let name = fixture.model().config().name.clone();
+        // Read once more, because only what can be used is kept.
+        let no_texts = fixture.model().tokenizer().is_none().then(|| self.no_texts()).flatten();
         let running = Server::start(fixture, self.options).map_err(of_server)?;
         eprintln!("lockstep: serving {name} on {device}, {mode}, at {}/v1", running.url());
+        if let Some(why) = no_texts {
+            eprintln!("lockstep: texts and stop strings are refused, send token ids: {why}");
+        }
         Ok(running)
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Operators<'m> {
     wide: Vec<f64>,
     /// Radians per position of each pair.
     theta: Vec<f64>,
+    /// Length of a pair of length 1 after rotation.
+    length: f64,
 }
 
 impl<'m> Operators<'m> {
@@ -25,6 +27,10 @@ impl<'m> Operators<'m> {
             model,
             wide: (0..=u16::MAX).map(|w| f64::from(model.dtype.widen(w))).collect(),
             theta: (0..half).map(|i| theta(&model.config, i)).collect(),
+            length: match model.config.rope_scaling {
+                RopeScaling::Yarn { attention_factor, .. } => attention_factor,
+                _ => 1.0,
+            },
         }
     }
 
@@ -97,6 +103,7 @@ impl<'m> Operators<'m> {
         let half = head.len() / 2;
         for i in 0..half {
             let (sin, cos) = (position as f64 * self.theta[i]).sin_cos();
+            let (sin, cos) = (sin * self.length, cos * self.length);
             let (a, b) = (head[i], head[i + half]);
             head[i] = a * cos - b * sin;
             head[i + half] = b * cos + a * sin;
@@ -155,6 +162,23 @@ fn theta(config: &ModelConfig, i: usize) -> f64 {
             let kept = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
             let kept = kept.clamp(0.0, 1.0);
             kept * plain + (1.0 - kept) * plain / factor
+        }
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, truncate, .. } => {
+            // The pair that turns so often over the original context, as if pairs were real numbers.
+            let at = |turns: f64| {
+                let wavelength = original_context / turns;
+                let pairs = (wavelength / std::f64::consts::TAU).log(config.rope_base);
+                pairs * config.head_dim as f64 / 2.0
+            };
+            let (mut first, mut last) = (at(beta_fast), at(beta_slow));
+            if truncate {
+                (first, last) = (first.floor(), last.ceil());
+            }
+            let (first, last) = (first.max(0.0), last.min(config.head_dim as f64 - 1.0));
+            // A step where the two are one pair.
+            let width = if first == last { 0.001 } else { last - first };
+            let slowed = ((i as f64 - first) / width).clamp(0.0, 1.0);
+            plain * (slowed / factor + 1.0 - slowed)
         }
     }
 }

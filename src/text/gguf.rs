@@ -1,14 +1,17 @@
-//! A tokenizer from GGUF metadata: byte-level BPE, described to the `tokenizers` crate in its own format.
+//! A tokenizer from GGUF metadata: byte-level BPE, described to the `tokenizers` crate in its own format, or SentencePiece BPE.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::TextError;
 use super::hf::HfTokenizer;
+use super::spm::{self, Spm};
+use super::{Kind, TextError};
 use crate::weights::gguf::{Gguf, Value};
-use crate::weights::quoted;
+use crate::weights::keys::check_gguf_tokenizer;
+use crate::weights::{WeightsError, quoted};
 
 /// Words of Llama 3's vocabulary; digits in groups of up to three.
 const LLAMA3_WORDS: &str = concat!(
@@ -27,17 +30,83 @@ const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
-pub(super) fn open(path: &Path) -> Result<HfTokenizer, TextError> {
+pub(super) fn open(path: &Path) -> Result<Kind, TextError> {
     let file = path.display().to_string();
     let gguf = Gguf::open(path)?;
+    check_gguf_tokenizer(&gguf)?;
+    match gguf.text("tokenizer.ggml.model")? {
+        Some("gpt2") => byte_level(&gguf, file).map(|t| Kind::Hf(Box::new(t))),
+        Some("llama") => sentence_piece(&gguf, file).map(|t| Kind::Spm(Box::new(t))),
+        Some(other) => {
+            let what = format!("model {}; gpt2 (BPE) and llama (SPM) are read", quoted(other));
+            Err(TextError::Unsupported { file, what })
+        }
+        None => {
+            let what = "metadata has no tokenizer.ggml.model".to_owned();
+            Err(TextError::Format { file, what })
+        }
+    }
+}
+
+/// A list that must be there, its values made of the format's by `of`.
+fn list<'g, T, R: Read + Seek>(
+    gguf: &'g Gguf<R>,
+    file: &str,
+    key: &str,
+    wanted: &str,
+    of: impl Fn(&'g Value) -> Option<T>,
+) -> Result<Vec<T>, TextError> {
+    let missing =
+        || TextError::Format { file: file.to_owned(), what: format!("metadata has no {key}") };
+    let values = gguf.array(key)?.ok_or_else(missing)?;
+    let wrong = || gguf.wrong(key, wanted);
+    let list: Result<Vec<T>, WeightsError> =
+        values.iter().map(|value| of(value).ok_or_else(wrong)).collect();
+    Ok(list?)
+}
+
+fn texts<'g, R: Read + Seek>(
+    gguf: &'g Gguf<R>,
+    file: &str,
+    key: &str,
+) -> Result<Vec<&'g str>, TextError> {
+    list(gguf, file, key, "an array of strings", |value| match value {
+        Value::Text(text) => Some(text.as_str()),
+        _ => None,
+    })
+}
+
+/// The type of a token; a negative one is none.
+fn kind(value: &Value) -> Option<u64> {
+    match value {
+        Value::Signed(kind) => Some(u64::try_from(*kind).unwrap_or(0)),
+        Value::Unsigned(kind) => Some(*kind),
+        _ => None,
+    }
+}
+
+fn sentence_piece<R: Read + Seek>(gguf: &Gguf<R>, file: String) -> Result<Spm, TextError> {
+    let unknown = gguf.unsigned("tokenizer.ggml.unknown_token_id")?.unwrap_or(0);
+    let float = |value: &Value| match value {
+        Value::Float(score) => Some(*score),
+        _ => None,
+    };
+    let numbers = "an array of whole numbers";
+    let lists = spm::Lists {
+        tokens: texts(gguf, &file, "tokenizer.ggml.tokens")?,
+        scores: list(gguf, &file, "tokenizer.ggml.scores", "an array of floats", float)?,
+        types: list(gguf, &file, "tokenizer.ggml.token_type", numbers, kind)?,
+        unknown: u32::try_from(unknown).unwrap_or(u32::MAX),
+        add_space: gguf.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
+    };
+    Spm::new(lists, &file)
+}
+
+fn byte_level<R: Read + Seek>(gguf: &Gguf<R>, file: String) -> Result<HfTokenizer, TextError> {
     let unsupported = |what: String| TextError::Unsupported { file: file.clone(), what };
     let damaged = |what: String| TextError::Format { file: file.clone(), what };
-    match gguf.text("tokenizer.ggml.model")? {
-        Some("gpt2") => {}
-        Some(other) => {
-            return Err(unsupported(format!("model {}; gpt2 (BPE) is read", quoted(other))));
-        }
-        None => return Err(damaged("metadata has no tokenizer.ggml.model".to_owned())),
+    if gguf.bool("tokenizer.ggml.add_space_prefix")? == Some(true) {
+        return Err(unsupported("add_space_prefix with model \"gpt2\"".to_owned()));
     }
     let pre = gguf.text("tokenizer.ggml.pre")?.unwrap_or("gpt-2");
     let words = words(pre).ok_or_else(|| {
@@ -46,16 +115,8 @@ pub(super) fn open(path: &Path) -> Result<HfTokenizer, TextError> {
             quoted(pre)
         ))
     })?;
-    let list = |key: &str| -> Result<Vec<&str>, TextError> {
-        let values = gguf.array(key)?.ok_or_else(|| damaged(format!("metadata has no {key}")))?;
-        let texts = values.iter().map(|value| match value {
-            Value::Text(text) => Ok(text.as_str()),
-            _ => Err(gguf.wrong(key, "an array of strings").into()),
-        });
-        texts.collect()
-    };
-    let tokens = list("tokenizer.ggml.tokens")?;
-    let merges = list("tokenizer.ggml.merges")?;
+    let tokens = texts(gguf, &file, "tokenizer.ggml.tokens")?;
+    let merges = texts(gguf, &file, "tokenizer.ggml.merges")?;
     let vocabulary: BTreeSet<&str> = tokens.iter().copied().collect();
     if vocabulary.len() < tokens.len() {
         return Err(damaged("a token is listed twice".to_owned()));
@@ -78,7 +139,7 @@ pub(super) fn open(path: &Path) -> Result<HfTokenizer, TextError> {
         }
         pairs.push(json!([left, right]));
     }
-    let added = added(&gguf, &tokens)?;
+    let added = added(gguf, &tokens)?;
     let byte_level = json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
     });
@@ -99,22 +160,15 @@ pub(super) fn open(path: &Path) -> Result<HfTokenizer, TextError> {
 }
 
 /// Tokens that are matched in the text before it is split into words.
-fn added<R: std::io::Read + std::io::Seek>(
-    gguf: &Gguf<R>,
-    tokens: &[&str],
-) -> Result<Vec<Json>, TextError> {
+fn added<R: Read + Seek>(gguf: &Gguf<R>, tokens: &[&str]) -> Result<Vec<Json>, TextError> {
     let key = "tokenizer.ggml.token_type";
     let Some(types) = gguf.array(key)? else { return Ok(Vec::new()) };
     if types.len() != tokens.len() {
         return Err(gguf.wrong(key, "as long as the vocabulary").into());
     }
     let mut added = Vec::new();
-    for (id, (kind, &content)) in types.iter().zip(tokens).enumerate() {
-        let kind = match kind {
-            Value::Signed(kind) => u64::try_from(*kind).unwrap_or(0),
-            Value::Unsigned(kind) => *kind,
-            _ => return Err(gguf.wrong(key, "an array of whole numbers").into()),
-        };
+    for (id, (value, &content)) in types.iter().zip(tokens).enumerate() {
+        let kind = kind(value).ok_or_else(|| gguf.wrong(key, "an array of whole numbers"))?;
         if matches!(kind, UNKNOWN | CONTROL | USER_DEFINED) && !content.is_empty() {
             added.push(json!({
                 "id": id, "content": content, "special": kind != USER_DEFINED,

@@ -11,6 +11,8 @@ mod gguf;
 #[cfg(feature = "cli")]
 mod hf;
 pub mod prompts;
+#[cfg(feature = "cli")]
+mod spm;
 
 use crate::weights::Preset;
 
@@ -26,6 +28,8 @@ enum Kind {
     Bytes,
     #[cfg(feature = "cli")]
     Hf(Box<hf::HfTokenizer>),
+    #[cfg(feature = "cli")]
+    Spm(Box<spm::Spm>),
 }
 
 impl Tokenizer {
@@ -38,7 +42,7 @@ impl Tokenizer {
     /// The tokenizer in a GGUF file's metadata.
     #[cfg(feature = "cli")]
     pub fn from_gguf(path: &std::path::Path) -> Result<Tokenizer, TextError> {
-        gguf::open(path).map(|t| Tokenizer(Kind::Hf(Box::new(t))))
+        gguf::open(path).map(Tokenizer)
     }
 
     /// The `tokenizer.json` of a folder.
@@ -62,6 +66,8 @@ impl Tokenizer {
             Kind::Bytes => Ok(bytes::encode(text)),
             #[cfg(feature = "cli")]
             Kind::Hf(tokenizer) => tokenizer.encode(text),
+            #[cfg(feature = "cli")]
+            Kind::Spm(tokenizer) => Ok(tokenizer.encode(text)),
         }
     }
 
@@ -71,6 +77,8 @@ impl Tokenizer {
             Kind::Bytes => true,
             #[cfg(feature = "cli")]
             Kind::Hf(tokenizer) => tokenizer.has_bytes(),
+            #[cfg(feature = "cli")]
+            Kind::Spm(_) => true,
         }
     }
 
@@ -80,6 +88,8 @@ impl Tokenizer {
             Kind::Bytes => bytes::of(id),
             #[cfg(feature = "cli")]
             Kind::Hf(tokenizer) => tokenizer.bytes(id),
+            #[cfg(feature = "cli")]
+            Kind::Spm(tokenizer) => tokenizer.bytes(id),
         }
     }
 
@@ -90,6 +100,8 @@ impl Tokenizer {
             Kind::Bytes => bytes::decode(ids),
             #[cfg(feature = "cli")]
             Kind::Hf(tokenizer) => tokenizer.decode(ids),
+            #[cfg(feature = "cli")]
+            Kind::Spm(tokenizer) => tokenizer.decode(ids),
         }
     }
 }

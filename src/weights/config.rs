@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Constants;
-use crate::contract::rope::RopeScaling;
+use crate::contract::rope::{RopeScaling, YarnRange};
 
 /// Architectures of the fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +127,21 @@ impl ModelConfig {
                     .into_iter()
                     .all(positive)
                     && high_freq_factor > low_freq_factor
+            }
+            RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_context,
+                attention_factor,
+                ..
+            } => {
+                let range = YarnRange::new(self.rope_scaling, self.head_dim, self.rope_base);
+                let ascends = |range: YarnRange| range.high > range.low && range.low.is_finite();
+                [factor, beta_fast, beta_slow, original_context, attention_factor]
+                    .into_iter()
+                    .all(positive)
+                    && range.is_some_and(ascends)
             }
         };
         if good { Ok(()) } else { Err(format!("RoPE scaling {:?}", self.rope_scaling)) }

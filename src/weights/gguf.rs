@@ -9,7 +9,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::quant::{BLOCK_MAX, Quant};
-use super::{Origin, WeightsError, quoted};
+use super::{Origin, WeightsError, gguf_split, quoted};
+use crate::input::{IS_LFS_POINTER, is_lfs_pointer};
 
 /// Longest string, in bytes.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
@@ -40,21 +41,37 @@ struct Entry {
     kind: u32,
     /// Bytes from the start of the data section.
     offset: u64,
+    /// Number of the file that holds it.
+    part: usize,
 }
 
-/// An open file whose header has been read.
+/// An open file whose header has been read, and the others of a split one.
 pub(crate) struct Gguf<R> {
+    /// The first file's.
+    metadata: BTreeMap<String, Value>,
+    entries: BTreeMap<String, Entry>,
+    parts: Vec<Part<R>>,
+}
+
+/// Where the values of one file are.
+struct Part<R> {
     origin: Origin,
     reader: R,
     file_bytes: u64,
-    metadata: BTreeMap<String, Value>,
-    entries: BTreeMap<String, Entry>,
     alignment: u64,
     data_start: u64,
 }
 
 impl Gguf<BufReader<File>> {
+    /// Opens a file. Of a split one this is the first, which has the metadata of all.
     pub(crate) fn open(path: &Path) -> Result<Self, WeightsError> {
+        let gguf = Gguf::open_part(path)?;
+        gguf_split::check_first(&gguf)?;
+        Ok(gguf)
+    }
+
+    /// Opens one file, whole or a part.
+    pub(super) fn open_part(path: &Path) -> Result<Self, WeightsError> {
         let origin = Origin::new(path);
         let file = File::open(path).map_err(|e| origin.io(e))?;
         Gguf::read(origin, BufReader::with_capacity(1 << 20, file))
@@ -68,7 +85,7 @@ impl<R: Read + Seek> Gguf<R> {
         reader.rewind().map_err(|e| origin.io(e))?;
         let mut header = Header { origin: &origin, reader: &mut reader, at: 0, file_bytes };
         if header.array::<4>("magic")? != *b"GGUF" {
-            return Err(origin.format("does not begin with GGUF"));
+            return Err(no_gguf(&origin, &mut reader));
         }
         match header.u32("version")? {
             2 | 3 => {}
@@ -106,15 +123,44 @@ impl<R: Read + Seek> Gguf<R> {
             }
         };
         let data_start = header_bytes.next_multiple_of(alignment);
-        Ok(Gguf { origin, reader, file_bytes, metadata, entries, alignment, data_start })
+        let parts = vec![Part { origin, reader, file_bytes, alignment, data_start }];
+        Ok(Gguf { metadata, entries, parts })
     }
 
+    /// Takes in the tensors of a further part of a split file.
+    pub(super) fn join(&mut self, other: Gguf<R>) -> Result<(), WeightsError> {
+        let before = self.parts.len();
+        self.parts.extend(other.parts);
+        for (name, entry) in other.entries {
+            let entry = Entry { part: before + entry.part, ..entry };
+            let origin = &self.parts[entry.part].origin;
+            if self.entries.len() as u64 == TENSORS_MAX {
+                return Err(origin.format(format!("more than {TENSORS_MAX} tensors in all")));
+            }
+            if self.entries.insert(name.clone(), entry).is_some() {
+                return Err(origin.tensor(&name, "is in another part too"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file, the first of a split one.
     pub(crate) fn origin(&self) -> &Origin {
-        &self.origin
+        &self.parts[0].origin
+    }
+
+    /// The file that holds a tensor.
+    pub(super) fn origin_of(&self, tensor: &str) -> &Origin {
+        &self.parts[self.entries.get(tensor).map_or(0, |entry| entry.part)].origin
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
+    }
+
+    /// All metadata.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.metadata.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// A text value; `None` when the key is absent.
@@ -166,7 +212,7 @@ impl<R: Read + Seek> Gguf<R> {
 
     /// An error about a key's type.
     pub(crate) fn wrong(&self, key: &str, wanted: &str) -> WeightsError {
-        self.origin.format(format!("metadata key {} is not {wanted}", quoted(key)))
+        self.origin().format(format!("metadata key {} is not {wanted}", quoted(key)))
     }
 
     /// Names of all tensors.
@@ -184,12 +230,13 @@ impl<R: Read + Seek> Gguf<R> {
         let mut ranges = Vec::new();
         for (name, entry) in &self.entries {
             let bytes = self.extent(name, entry)?.2;
-            ranges.push((entry.offset, entry.offset + bytes, name));
+            ranges.push((entry.part, entry.offset, entry.offset + bytes, name));
         }
         ranges.sort();
-        match ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        match ranges.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].2 > pair[1].1) {
             Some(pair) => {
-                Err(self.origin.tensor(pair[1].2, format!("overlaps {}", quoted(pair[0].2))))
+                let name = pair[1].3;
+                Err(self.origin_of(name).tensor(name, format!("overlaps {}", quoted(pair[0].3))))
             }
             None => Ok(()),
         }
@@ -197,9 +244,10 @@ impl<R: Read + Seek> Gguf<R> {
 
     /// Type, blocks and bytes of a tensor, all within the file.
     fn extent(&self, name: &str, entry: &Entry) -> Result<(Quant, u64, u64), WeightsError> {
-        let wrong = |what: String| self.origin.tensor(name, what);
+        let part = &self.parts[entry.part];
+        let wrong = |what: String| part.origin.tensor(name, what);
         let quant = Quant::from_id(entry.kind).ok_or_else(|| {
-            self.origin.unsupported(format!(
+            part.origin.unsupported(format!(
                 "tensor {} has element type {}",
                 quoted(name),
                 entry.kind
@@ -215,16 +263,16 @@ impl<R: Read + Seek> Gguf<R> {
         }
         let blocks = elements / block;
         let bytes = blocks.checked_mul(quant.bytes() as u64).ok_or_else(too_large)?;
-        if !entry.offset.is_multiple_of(self.alignment) {
-            let what = format!("offset {} is not a multiple of {}", entry.offset, self.alignment);
+        if !entry.offset.is_multiple_of(part.alignment) {
+            let what = format!("offset {} is not a multiple of {}", entry.offset, part.alignment);
             return Err(wrong(what));
         }
-        let end = self.data_start.checked_add(entry.offset).and_then(|at| at.checked_add(bytes));
+        let end = part.data_start.checked_add(entry.offset).and_then(|at| at.checked_add(bytes));
         match end {
-            Some(end) if end <= self.file_bytes => Ok((quant, blocks, bytes)),
+            Some(end) if end <= part.file_bytes => Ok((quant, blocks, bytes)),
             _ => Err(wrong(format!(
                 "{bytes} bytes at offset {} go past the end of the file ({} bytes)",
-                entry.offset, self.file_bytes
+                entry.offset, part.file_bytes
             ))),
         }
     }
@@ -235,10 +283,12 @@ impl<R: Read + Seek> Gguf<R> {
         name: &str,
         each: &mut dyn FnMut(&[f32]) -> Result<(), WeightsError>,
     ) -> Result<(), WeightsError> {
-        let entry = self.entries.get(name).ok_or_else(|| self.origin.tensor(name, "missing"))?;
+        let entry = self.entries.get(name).ok_or_else(|| self.origin().tensor(name, "missing"))?;
         let (quant, blocks, _) = self.extent(name, entry)?;
-        let at = self.data_start + entry.offset;
-        self.reader.seek(SeekFrom::Start(at)).map_err(|e| self.origin.io(e))?;
+        let (part, offset) = (entry.part, entry.offset);
+        let Part { origin, reader, data_start, .. } = &mut self.parts[part];
+        let at = *data_start + offset;
+        reader.seek(SeekFrom::Start(at)).map_err(|e| origin.io(e))?;
         let blocks_per_read = (BLOCK_MAX / quant.block() * 16) as u64;
         let mut bytes = vec![0; blocks_per_read as usize * quant.bytes()];
         let mut values = vec![0.0; blocks_per_read as usize * quant.block()];
@@ -246,7 +296,7 @@ impl<R: Read + Seek> Gguf<R> {
         while left > 0 {
             let count = left.min(blocks_per_read) as usize;
             let bytes = &mut bytes[..count * quant.bytes()];
-            self.reader.read_exact(bytes).map_err(|e| self.origin.io(e))?;
+            reader.read_exact(bytes).map_err(|e| origin.io(e))?;
             let values = &mut values[..count * quant.block()];
             let blocks = bytes.chunks_exact(quant.bytes());
             for (b, y) in blocks.zip(values.chunks_exact_mut(quant.block())) {
@@ -258,6 +308,25 @@ impl<R: Read + Seek> Gguf<R> {
         Ok(())
     }
 }
+
+/// What a file is that does not begin as GGUF does.
+fn no_gguf<R: Read + Seek>(origin: &Origin, reader: &mut R) -> WeightsError {
+    let mut start = Vec::new();
+    let read = reader.rewind().and_then(|()| reader.take(64).read_to_end(&mut start));
+    match read {
+        Err(error) => origin.io(error),
+        Ok(_) if is_lfs_pointer(&start) => origin.unsupported(IS_LFS_POINTER),
+        // The length of a header, and JSON.
+        Ok(_) if start.len() > 8 && start[4..8] == [0; 4] && start[8] == b'{' => {
+            origin.unsupported(LONE_SAFETENSORS)
+        }
+        Ok(_) => origin.format("does not begin with GGUF"),
+    }
+}
+
+/// What is said about a safetensors file where a model is wanted.
+pub(super) const LONE_SAFETENSORS: &str =
+    "a lone safetensors file; give the folder that also holds config.json";
 
 /// The part of the file before the data.
 struct Header<'a, R> {
@@ -383,6 +452,6 @@ impl<R: Read> Header<'_, R> {
             return Err(self.origin.tensor(name, format!("{rank} dimensions")));
         }
         let dims = (0..rank).map(|_| self.u64(name)).collect::<Result<Vec<u64>, _>>()?;
-        Ok(Entry { dims, kind: self.u32(name)?, offset: self.u64(name)? })
+        Ok(Entry { dims, kind: self.u32(name)?, offset: self.u64(name)?, part: 0 })
     }
 }

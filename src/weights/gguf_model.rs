@@ -5,13 +5,11 @@ use std::io::{Read, Seek};
 use super::assemble::{Source, assemble};
 use super::config::Family;
 use super::gguf::{Gguf, Value};
+use super::gguf_rope::{self, ROPE_FACTORS};
+use super::keys;
 use super::layout::{Part, Slot};
 use super::{Model, ModelConfig, Origin, WeightsError, quoted};
 use crate::contract::Dtype;
-use crate::contract::rope::RopeScaling;
-
-/// Factors of Llama 3's RoPE scaling, one per pair; the only auxiliary tensor that is read.
-const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 /// Loads a model whose header has been read.
 pub(super) fn load<R: Read + Seek>(
@@ -33,8 +31,8 @@ struct GgufSource<R> {
 }
 
 impl<R: Read + Seek> Source for GgufSource<R> {
-    fn origin(&self, _tensor: &str) -> &Origin {
-        self.gguf.origin()
+    fn origin(&self, tensor: &str) -> &Origin {
+        self.gguf.origin_of(tensor)
     }
 
     fn names(&self) -> Vec<String> {
@@ -94,7 +92,9 @@ fn config<R: Read + Seek>(gguf: &mut Gguf<R>, name: String) -> Result<ModelConfi
         }
         None => return Err(origin.format("metadata key \"general.architecture\" is missing")),
     };
-    let keys = Keys { gguf, arch: if family == Family::Llama { "llama" } else { "qwen3" } };
+    let arch = if family == Family::Llama { "llama" } else { "qwen3" };
+    keys::gguf::check(gguf, arch)?;
+    let keys = Keys { gguf, arch };
     let hidden = keys.size("embedding_length")?;
     let heads = keys.size("attention.head_count")?;
     let kv_heads = keys.optional_size("attention.head_count_kv")?.unwrap_or(heads);
@@ -113,14 +113,14 @@ fn config<R: Read + Seek>(gguf: &mut Gguf<R>, name: String) -> Result<ModelConfi
             return Err(origin.unsupported(what));
         }
     }
-    if keys.optional_size("expert_count")?.is_some_and(|n| n > 0) {
-        return Err(origin.unsupported("a mixture of experts"));
-    }
     let vocab = match gguf_vocab(keys.gguf) {
         Some(vocab) => vocab,
         None => return Err(origin.tensor("token_embd.weight", "missing")),
     };
-    let context = keys.size("context_length")?;
+    if let Some(other) = keys.optional_size("vocab_size")?.filter(|&other| other != vocab) {
+        return Err(origin.config(format!("vocab_size {other}, the embedding has {vocab} rows")));
+    }
+    let rope = gguf_rope::read(&keys)?;
     let norm_eps = keys.float("attention.layer_norm_rms_epsilon")?.ok_or_else(|| {
         origin.format("metadata key \"attention.layer_norm_rms_epsilon\" is missing")
     })?;
@@ -135,9 +135,9 @@ fn config<R: Read + Seek>(gguf: &mut Gguf<R>, name: String) -> Result<ModelConfi
         ffn: keys.size("feed_forward_length")?,
         vocab,
         norm_eps: norm_eps as f32,
-        rope_base: keys.float("rope.freq_base")?.unwrap_or(1e4),
-        rope_scaling: keys.rope_scaling()?,
-        context,
+        rope_base: rope.base,
+        rope_scaling: rope.scaling,
+        context: rope.context,
         eos: eos(keys.gguf)?,
         bos: bos(keys.gguf)?,
         constants: ModelConfig::default_constants(hidden),
@@ -146,7 +146,7 @@ fn config<R: Read + Seek>(gguf: &mut Gguf<R>, name: String) -> Result<ModelConfi
     config.check().map_err(|what| origin.config(what))?;
     match gguf.shape(ROPE_FACTORS) {
         None => Ok(config),
-        Some(_) => llama3_scaling(gguf, config),
+        Some(_) => gguf_rope::llama3(gguf, config),
     }
 }
 
@@ -156,17 +156,17 @@ fn gguf_vocab<R: Read + Seek>(gguf: &Gguf<R>) -> Option<usize> {
 }
 
 /// Metadata keys under the architecture's name.
-struct Keys<'a, R> {
-    gguf: &'a Gguf<R>,
-    arch: &'static str,
+pub(super) struct Keys<'a, R> {
+    pub(super) gguf: &'a Gguf<R>,
+    pub(super) arch: &'static str,
 }
 
 impl<R: Read + Seek> Keys<'_, R> {
-    fn key(&self, key: &str) -> String {
+    pub(super) fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.arch)
     }
 
-    fn optional_size(&self, key: &str) -> Result<Option<usize>, WeightsError> {
+    pub(super) fn optional_size(&self, key: &str) -> Result<Option<usize>, WeightsError> {
         let key = self.key(key);
         match self.gguf.unsigned(&key)? {
             None => Ok(None),
@@ -175,33 +175,14 @@ impl<R: Read + Seek> Keys<'_, R> {
         }
     }
 
-    fn size(&self, key: &str) -> Result<usize, WeightsError> {
+    pub(super) fn size(&self, key: &str) -> Result<usize, WeightsError> {
         self.optional_size(key)?.ok_or_else(|| {
             self.gguf.origin().format(format!("metadata key {:?} is missing", self.key(key)))
         })
     }
 
-    fn float(&self, key: &str) -> Result<Option<f64>, WeightsError> {
+    pub(super) fn float(&self, key: &str) -> Result<Option<f64>, WeightsError> {
         self.gguf.float(&self.key(key))
-    }
-
-    /// Scaling by metadata; Llama 3's comes as a tensor.
-    fn rope_scaling(&self) -> Result<RopeScaling, WeightsError> {
-        let factor = self.float("rope.scaling.factor")?;
-        match self.gguf.text(&self.key("rope.scaling.type"))? {
-            None | Some("none") => Ok(match self.float("rope.scale_linear")? {
-                Some(factor) if factor != 1.0 => RopeScaling::Linear { factor },
-                _ => RopeScaling::None,
-            }),
-            Some("linear") => Ok(match factor {
-                Some(factor) => RopeScaling::Linear { factor },
-                None => RopeScaling::None,
-            }),
-            Some(other) => {
-                let what = format!("RoPE scaling {}; none, linear and llama3 are", quoted(other));
-                Err(self.gguf.origin().unsupported(what))
-            }
-        }
     }
 }
 
@@ -214,12 +195,20 @@ fn eos<R: Read + Seek>(gguf: &Gguf<R>) -> Result<Vec<u32>, WeightsError> {
     Ok(ids)
 }
 
-/// The id before a prompt: wanted by flag, or by the convention of Llama 3's vocabulary.
+/// The id before a prompt: wanted by flag, or by the convention of a vocabulary: those of SPM and of Llama 3 want it. SPM's has a
+/// default too, as in llama.cpp.
 fn bos<R: Read + Seek>(gguf: &Gguf<R>) -> Result<Option<u32>, WeightsError> {
+    let spm = gguf.text("tokenizer.ggml.model")? == Some("llama");
     let pre = gguf.text("tokenizer.ggml.pre")?;
     let llama3 = matches!(pre, Some("llama-bpe" | "llama3" | "llama-v3"));
-    let wanted = gguf.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(llama3);
-    if wanted { id(gguf, "tokenizer.ggml.bos_token_id") } else { Ok(None) }
+    if !gguf.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(spm || llama3) {
+        return Ok(None);
+    }
+    match id(gguf, "tokenizer.ggml.bos_token_id")? {
+        None if spm => Ok(Some(1)),
+        None => Err(gguf.origin().config("texts begin with a token, and bos_token_id is missing")),
+        id => Ok(id),
+    }
 }
 
 fn id<R: Read + Seek>(gguf: &Gguf<R>, key: &str) -> Result<Option<u32>, WeightsError> {
@@ -233,41 +222,4 @@ fn id<R: Read + Seek>(gguf: &Gguf<R>, key: &str) -> Result<Option<u32>, WeightsE
                 .map_err(|_| gguf.origin().config(format!("{key} is {id}"))),
         },
     }
-}
-
-/// Recognises Llama 3's scaling by the factors that converters write for it: its published parameters with
-/// the largest factor as `factor`. Other factors are refused, not approximated.
-fn llama3_scaling<R: Read + Seek>(
-    gguf: &mut Gguf<R>,
-    config: ModelConfig,
-) -> Result<ModelConfig, WeightsError> {
-    let half = config.head_dim / 2;
-    if gguf.shape(ROPE_FACTORS) != Some(vec![half as u64]) {
-        return Err(gguf.origin().tensor(ROPE_FACTORS, format!("is not {half} factors")));
-    }
-    let mut factors = Vec::with_capacity(half);
-    gguf.values(ROPE_FACTORS, &mut |values| {
-        factors.extend(values.iter().map(|&f| f64::from(f)));
-        Ok(())
-    })?;
-    let factor = factors.iter().copied().fold(1.0, f64::max);
-    let (low, high, original) = (1.0, 4.0, 8192.0);
-    let matches = factors.iter().enumerate().all(|(i, f)| {
-        let theta = libm::pow(config.rope_base, -2.0 * i as f64 / config.head_dim as f64);
-        let turns = original * theta / (2.0 * std::f64::consts::PI);
-        let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        let wanted = 1.0 / ((1.0 - smooth) / factor + smooth);
-        (f - wanted).abs() <= 1e-4 * wanted
-    });
-    if !matches || config.rope_scaling != RopeScaling::None {
-        let what = "factors are not those of Llama 3's scaling with its published parameters";
-        return Err(gguf.origin().unsupported(format!("tensor {ROPE_FACTORS:?}: {what}")));
-    }
-    let rope_scaling = RopeScaling::Llama3 {
-        factor,
-        low_freq_factor: low,
-        high_freq_factor: high,
-        original_context: original,
-    };
-    Ok(ModelConfig { rope_scaling, ..config })
 }

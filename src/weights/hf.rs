@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -15,6 +15,7 @@ use super::hf_config::{self, json};
 use super::layout::{Part, Slot};
 use super::{Model, Origin, WeightsError, quoted};
 use crate::contract::Dtype;
+use crate::input::{IS_LFS_POINTER, is_lfs_pointer};
 
 /// Longest header, in bytes.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
@@ -33,25 +34,39 @@ pub(super) fn load(
     let hf = hf_config::read(folder, name)?;
     let mut source =
         HfSource { folder: Origin::new(folder), shards: Vec::new(), of: BTreeMap::new() };
-    for file in shard_names(folder)? {
-        source.add(Shard::open(&folder.join(file))?)?;
+    match index(folder)? {
+        None => source.add(Shard::open(&folder.join("model.safetensors"))?, |_| true)?,
+        Some(index) => {
+            for file in shard_names(folder, &index)? {
+                let shard = Shard::open(&folder.join(&file))?;
+                // A copy in a shard that the index does not name is a stale one.
+                source.add(shard, |tensor| index.weight_map.get(tensor) == Some(&file))?;
+            }
+            source.check_index(&index)?;
+        }
     }
     let ignored: &[&str] = if hf.tied { &[IGNORED[0], HEAD] } else { &IGNORED };
     assemble(&mut source, hf.config, dtype.unwrap_or(hf.dtype), hf.tied, ignored)
 }
 
-/// File names of the shards, each once: from the index, else the one file.
-fn shard_names(folder: &Path) -> Result<Vec<String>, WeightsError> {
-    #[derive(Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let path = folder.join("model.safetensors.index.json");
-    if !path.exists() {
-        return Ok(vec!["model.safetensors".to_owned()]);
-    }
-    let origin = Origin::new(&path);
-    let mut names: Vec<String> = json::<Index>(&path)?.weight_map.into_values().collect();
+/// Which file holds which tensor.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The index of a folder with several shards.
+fn index(folder: &Path) -> Result<Option<Index>, WeightsError> {
+    let path = folder.join(INDEX);
+    if path.exists() { json(&path).map(Some) } else { Ok(None) }
+}
+
+/// File names of the shards, each once.
+fn shard_names(folder: &Path, index: &Index) -> Result<Vec<String>, WeightsError> {
+    let origin = Origin::new(&folder.join(INDEX));
+    let mut names: Vec<String> = index.weight_map.values().cloned().collect();
     names.sort();
     names.dedup();
     if names.is_empty() || names.len() > SHARDS_MAX {
@@ -74,14 +89,26 @@ struct HfSource {
 }
 
 impl HfSource {
-    fn add(&mut self, shard: Shard) -> Result<(), WeightsError> {
+    /// Takes the tensors of a shard that `belongs` to it.
+    fn add(&mut self, shard: Shard, belongs: impl Fn(&str) -> bool) -> Result<(), WeightsError> {
         for name in shard.metadata.offset_keys() {
-            if self.of.insert(name.clone(), self.shards.len()).is_some() {
+            if belongs(&name) && self.of.insert(name.clone(), self.shards.len()).is_some() {
                 return Err(shard.origin.tensor(&name, "is in another shard too"));
             }
         }
         self.shards.push(shard);
         Ok(())
+    }
+
+    /// Every tensor that the index names is where it says.
+    fn check_index(&self, index: &Index) -> Result<(), WeightsError> {
+        match index.weight_map.iter().find(|(tensor, _)| !self.of.contains_key(*tensor)) {
+            Some((tensor, file)) => {
+                let what = format!("missing in {}, where the index has it", quoted(file));
+                Err(self.folder.tensor(tensor, what))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -154,6 +181,10 @@ impl Shard {
         let file = File::open(path).map_err(|e| origin.io(e))?;
         let file_bytes = file.metadata().map_err(|e| origin.io(e))?.len();
         let mut reader = BufReader::with_capacity(1 << 20, file);
+        let start = reader.fill_buf().map_err(|e| origin.io(e))?;
+        if is_lfs_pointer(start) {
+            return Err(origin.unsupported(IS_LFS_POINTER));
+        }
         let mut length = [0; 8];
         if file_bytes < 8 {
             return Err(origin.format(format!("{file_bytes} bytes")));

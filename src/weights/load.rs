@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::gguf::Gguf;
-use super::{Model, Origin, WeightsError, gguf_model, hf};
+use super::{Model, Origin, WeightsError, gguf_model, gguf_split, hf};
 use crate::contract::Dtype;
 
 impl Model {
@@ -23,10 +22,6 @@ impl Model {
         if !kind.is_file() {
             return Err(origin.unsupported("neither a file nor a folder"));
         }
-        if path.extension().is_some_and(|e| e == "safetensors") {
-            let what = "a lone safetensors file; give the folder that also holds config.json";
-            return Err(origin.unsupported(what));
-        }
-        gguf_model::load(Gguf::open(path)?, name, dtype)
+        gguf_model::load(gguf_split::open(path)?, name, dtype)
     }
 }

@@ -16,9 +16,13 @@ pub(super) enum Quant {
     Q5_0,
     Q5_1,
     Q8_0,
+    Q2K,
+    Q3K,
     Q4K,
     Q5K,
     Q6K,
+    Iq4Nl,
+    Iq4Xs,
 }
 
 /// Most values in a block.
@@ -34,9 +38,13 @@ impl Quant {
             6 => Quant::Q5_0,
             7 => Quant::Q5_1,
             8 => Quant::Q8_0,
+            10 => Quant::Q2K,
+            11 => Quant::Q3K,
             12 => Quant::Q4K,
             13 => Quant::Q5K,
             14 => Quant::Q6K,
+            20 => Quant::Iq4Nl,
+            23 => Quant::Iq4Xs,
             30 => Quant::Bf16,
             _ => return None,
         })
@@ -47,7 +55,9 @@ impl Quant {
         match self {
             Quant::F32 | Quant::F16 | Quant::Bf16 => 1,
             Quant::Q4_0 | Quant::Q4_1 | Quant::Q5_0 | Quant::Q5_1 | Quant::Q8_0 => 32,
-            Quant::Q4K | Quant::Q5K | Quant::Q6K => 256,
+            Quant::Iq4Nl => 32,
+            Quant::Q2K | Quant::Q3K | Quant::Q4K | Quant::Q5K | Quant::Q6K => 256,
+            Quant::Iq4Xs => 256,
         }
     }
 
@@ -56,11 +66,14 @@ impl Quant {
         match self {
             Quant::F32 => 4,
             Quant::F16 | Quant::Bf16 => 2,
-            Quant::Q4_0 => 18,
+            Quant::Q4_0 | Quant::Iq4Nl => 18,
             Quant::Q4_1 => 20,
             Quant::Q5_0 => 22,
             Quant::Q5_1 => 24,
             Quant::Q8_0 => 34,
+            Quant::Q2K => 84,
+            Quant::Q3K => 110,
+            Quant::Iq4Xs => 136,
             Quant::Q4K => 144,
             Quant::Q5K => 176,
             Quant::Q6K => 210,
@@ -93,6 +106,34 @@ impl Quant {
                 let d = half_at(b, 0);
                 for (y, q) in y.iter_mut().zip(&b[2..]) {
                     *y = f32::from(*q as i8) * d;
+                }
+            }
+            Quant::Q2K => {
+                let (d, least) = (half_at(b, 80), half_at(b, 82));
+                for (i, y) in y.iter_mut().enumerate() {
+                    let (scale, min) = (f32::from(b[i / 16] & 15), f32::from(b[i / 16] >> 4));
+                    *y = d * scale * f32::from(pair_of_bits(&b[16..80], i)) - least * min;
+                }
+            }
+            Quant::Q3K => {
+                let d = half_at(b, 108);
+                for (i, y) in y.iter_mut().enumerate() {
+                    // The third bit is set where nothing is to be taken away.
+                    let high = (b[i % 32] >> (i / 32)) & 1;
+                    let q = f32::from(pair_of_bits(&b[32..96], i)) - f32::from(4 * (1 - high));
+                    *y = d * scale_of_16(&b[96..108], i / 16) * q;
+                }
+            }
+            Quant::Iq4Nl => {
+                let d = half_at(b, 0);
+                nibbles(&b[2..], |i, q| y[i] = d * STEPS[usize::from(q)]);
+            }
+            Quant::Iq4Xs => {
+                let (d, high) = (half_at(b, 0), u16::from_le_bytes([b[2], b[3]]));
+                for (j, y) in y.chunks_exact_mut(32).enumerate() {
+                    let low = b[4 + j / 2] >> (4 * (j % 2)) & 15;
+                    let scale = f32::from(low | ((high >> (2 * j) & 3) as u8) << 4) - 32.0;
+                    nibbles(&b[8 + 16 * j..], |i, q| y[i] = d * scale * STEPS[usize::from(q)]);
                 }
             }
             Quant::Q4K => {
@@ -142,6 +183,24 @@ fn nibbles(b: &[u8], mut each: impl FnMut(usize, u8)) {
         each(j, byte & 15);
         each(j + 16, byte >> 4);
     }
+}
+
+/// The values that four bits stand for in the two types whose steps are not even.
+const STEPS: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
+
+/// Two bits of value `i`: halves of 128 values in 32 bytes each, within one, four groups of 32 from the low bits up.
+fn pair_of_bits(b: &[u8], i: usize) -> u8 {
+    b[i / 128 * 32 + i % 32] >> (2 * (i / 32 % 4)) & 3
+}
+
+/// Six-bit signed scale of the `j`-th of sixteen groups: four low bits in the first eight bytes, two high ones in the last four.
+fn scale_of_16(b: &[u8], j: usize) -> f32 {
+    let low = b[j % 8] >> (4 * (j / 8)) & 15;
+    let high = b[8 + j % 4] >> (2 * (j / 4)) & 3;
+    f32::from(low | high << 4) - 32.0
 }
 
 /// Adds bit `i` of `high` to four bits.
@@ -235,6 +294,28 @@ mod tests {
         assert_eq!((y[128], y[129]), (156.0, -9.0)); // 33 * 5 - 0.5 * 18
     }
 
+    #[test]
+    fn the_two_and_three_bit_types_share_bytes_between_four_groups() {
+        let mut bytes = [0; 84];
+        bytes[0] = 0x53; // values 0 to 15: scale 3, minimum 5
+        bytes[2] = 0x02; // values 32 to 47: scale 2
+        bytes[16] = 0b10_01; // value 0: 1; value 32: 2
+        bytes[80..82].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        bytes[82..].copy_from_slice(&f16::from_f32(0.25).to_le_bytes());
+        let mut y = [0.0; 256];
+        Quant::Q2K.dequantise(&bytes, &mut y);
+        assert_eq!((y[0], y[1], y[32]), (0.25, -1.25, 2.0)); // 0.5 * 3 - 0.25 * 5, 0.5 * 2 * 2
+
+        let mut bytes = [0; 110];
+        bytes[0] = 1; // value 0: nothing taken away
+        bytes[32] = 0b10_01; // value 0: 1; value 32: 2, less 4
+        bytes[96] = 1; // values 0 to 15: low bits of the scale
+        bytes[104] = 0b10; // the same: high bits, 33 in all
+        bytes[108..].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        Quant::Q3K.dequantise(&bytes, &mut y);
+        assert_eq!((y[0], y[1], y[32]), (0.5, -2.0, 32.0)); // 0.5 * 1, 0.5 * -4, 0.5 * -32 * -2
+    }
+
     /// Goal: every type agrees with another reader. Method: random blocks and their values from the `gguf`
     /// package for Python, made as the file says.
     #[test]
@@ -246,7 +327,7 @@ mod tests {
             (0..text.len()).step_by(2).map(digit).collect()
         };
         let cases = json["cases"].as_array().expect("a list");
-        assert_eq!(cases.len(), 8);
+        assert_eq!(cases.len(), 12);
         for case in cases {
             let quant = Quant::from_id(case["type"].as_u64().expect("a number") as u32);
             let quant = quant.expect("a known type");

@@ -1,5 +1,6 @@
 //! The command line as a user meets it: exit codes, one-line errors, and the round trip of a failing case.
 
+mod bos;
 mod certify;
 mod merge;
 mod server;

@@ -1,6 +1,8 @@
 //! Tokenizers against ids that another runtime made of the same vocabulary.
 #![cfg(feature = "cli")]
 
+mod spm;
+
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +21,7 @@ struct Case {
     ids: Vec<u32>,
 }
 
-fn data(name: &str) -> PathBuf {
+pub(crate) fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/text").join(name)
 }
 
@@ -288,7 +290,7 @@ fn damaged_and_foreign_tokenizers_are_refused_in_one_line() {
     assert!(error(&whole[..1_000_000]).contains("ends inside"));
     assert!(error(&replaced(b"smollm\x15", b"mystic\x15")).contains("pre-tokenizer \"mystic\""));
     assert!(error(&replaced(b"gpt2\x12", b"bert\x12")).contains("model \"bert\""));
-    assert!(error(&replaced(b"ggml.merges", b"ggml.merger")).contains("no tokenizer.ggml.merges"));
+    assert!(error(&replaced(b"ggml.merges", b"ggml.scores")).contains("no tokenizer.ggml.merges"));
     // The first merge is a space sign and "t"; without its blank it is no pair.
     assert!(error(&replaced(b"\xc4\xa0 t", b"\xc4\xa0_t")).contains("merge"));
     std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("written");

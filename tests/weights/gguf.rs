@@ -12,29 +12,29 @@ use crate::gguf_writer::{F16, F32, File, SIZES, Sizes, Value, model, tensor, ten
 use crate::in_place::InPlace;
 
 /// A folder for one test's file.
-struct Scratch {
+pub(crate) struct Scratch {
     _folder: TempDir,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.gguf");
         Scratch { _folder: folder, path }
     }
 
-    fn load(&self, file: &File) -> Result<Model, WeightsError> {
+    pub(crate) fn load(&self, file: &File) -> Result<Model, WeightsError> {
         self.load_bytes(&file.write().0)
     }
 
-    fn load_bytes(&self, bytes: &[u8]) -> Result<Model, WeightsError> {
+    pub(crate) fn load_bytes(&self, bytes: &[u8]) -> Result<Model, WeightsError> {
         fs::write(&self.path, bytes).expect("written");
         Model::load(&self.path, None)
     }
 
     /// The message about a file that must be refused.
-    fn refused(&self, file: &File) -> String {
+    pub(crate) fn refused(&self, file: &File) -> String {
         one_line(self.load(file).err())
     }
 }
@@ -225,7 +225,7 @@ fn tensors_that_cannot_be_right_are_refused_by_name() {
         ("multiple of 32", Box::new(|f| f.tensor(Q).offset = Some(8))),
         ("overlaps", Box::new(|f| f.tensor(Q).offset = Some(0))),
         ("element type 4", Box::new(|f| f.tensor(Q).kind = 4)),
-        ("element type 10", Box::new(|f| f.tensor(Q).kind = 10)),
+        ("element type 17", Box::new(|f| f.tensor(Q).kind = 17)),
         ("blocks of 32", Box::new(|f| f.tensor(Q).kind = 3)),
         (
             "element 3 is not finite",
@@ -275,8 +275,8 @@ fn configurations_that_cannot_be_right_are_refused() {
         ("norm epsilon 0", "llama.attention.layer_norm_rms_epsilon", Value::F32(0.0)),
         ("RoPE base -1", "llama.rope.freq_base", Value::F32(-1.0)),
         ("id 5 in a vocabulary of 5", "tokenizer.ggml.eos_token_id", Value::U32(5)),
-        ("scaling \"yarn\"", "llama.rope.scaling.type", Value::Text("yarn")),
-        ("mixture", "llama.expert_count", Value::U32(8)),
+        ("scaling \"longrope\"", "llama.rope.scaling.type", Value::Text("longrope")),
+        ("\"llama.expert_count\" is 8", "llama.expert_count", Value::U32(8)),
         ("not a whole number", "llama.block_count", Value::Text("1")),
         ("not a float", "llama.rope.freq_base", Value::U32(1)),
         ("not a string", "general.architecture", Value::U32(1)),
@@ -332,6 +332,30 @@ fn rope_scalings_are_recognised() {
     assert!(scratch.refused(&file).contains("is not 8 factors"));
 }
 
+/// Goal: an id goes before a text where flag or vocabulary want one. Method: each, and a file that does not say which id.
+#[test]
+fn the_first_id_is_wanted_by_flag_or_vocabulary() {
+    let scratch = Scratch::new();
+    let bos = |keys: &[(&str, Value)]| {
+        let mut file = model("llama", SIZES);
+        keys.iter()
+            .for_each(|(key, value)| file.set(&format!("tokenizer.ggml.{key}"), value.clone()));
+        scratch.load(&file).map(|model| model.config.bos).map_err(|e| one_line(Some(e)))
+    };
+    let id = ("bos_token_id", Value::U32(3));
+    let flag = |on| ("add_bos_token", Value::Bool(on));
+    assert_eq!(bos(std::slice::from_ref(&id)), Ok(None));
+    assert_eq!(bos(&[id.clone(), flag(true)]), Ok(Some(3)));
+    assert_eq!(bos(&[id.clone(), ("pre", Value::Text("llama-bpe"))]), Ok(Some(3)));
+    let spm = ("model", Value::Text("llama"));
+    assert_eq!(bos(&[id.clone(), spm.clone()]), Ok(Some(3)));
+    assert_eq!(bos(std::slice::from_ref(&spm)), Ok(Some(1)));
+    assert_eq!(bos(&[id, spm, flag(false)]), Ok(None));
+    assert!(bos(&[flag(true)]).expect_err("no id").contains("bos_token_id is missing"));
+    let eos = bos(&[("add_eos_token", Value::Bool(true))]).expect_err("an id behind a text");
+    assert!(eos.contains("\"tokenizer.ggml.add_eos_token\" is true"), "{eos}");
+}
+
 #[test]
 fn the_digest_follows_weights_and_configuration_but_not_the_file_name() {
     let scratch = Scratch::new();
@@ -353,4 +377,75 @@ fn a_path_that_is_no_model_says_so() {
     assert!(one_line(Model::load(&scratch.path, None).err()).contains("No such file"));
     assert!(one_line(scratch.load_bytes(b"").err()).contains("ends inside"));
     assert!(one_line(scratch.load_bytes(b"GGML....").err()).contains("does not begin with GGUF"));
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    assert!(one_line(scratch.load_bytes(pointer).err()).contains("a Git-LFS pointer"));
+    let lone = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
+    assert!(one_line(scratch.load_bytes(lone).err()).contains("give the folder"));
+}
+
+/// The tensors of a model over `count` files, the metadata in the first, as programs that split write them.
+fn split(file: &File, count: u32) -> Vec<File> {
+    let numbers = |part: &mut File, no: u32| {
+        part.set("split.no", Value::U32(no));
+        part.set("split.count", Value::U32(count));
+        part.set("split.tensors.count", Value::U32(file.tensors.len() as u32));
+    };
+    let mut parts: Vec<File> = (0..count)
+        .map(|no| {
+            let metadata = if no == 0 { file.metadata.clone() } else { Default::default() };
+            let mut part = File { version: 3, metadata, tensors: Default::default() };
+            numbers(&mut part, no);
+            part
+        })
+        .collect();
+    for (i, (name, tensor)) in file.tensors.iter().enumerate() {
+        parts[i % count as usize].tensors.insert(name.clone(), tensor.clone());
+    }
+    parts
+}
+
+/// Goal: a split file reads like a whole one. Method: the same tensors over three files; then each way in which parts can be wrong.
+#[test]
+fn parts_of_a_split_file_read_like_one_file() {
+    let scratch = Scratch::new();
+    let whole = model("llama", SIZES);
+    let digest = scratch.load(&whole).expect("whole").digest;
+    let folder = scratch.path.parent().expect("a folder");
+    let path = |no: u32| folder.join(format!("model.gguf-{no:05}-of-00003.gguf"));
+    let parts = split(&whole, 3);
+    let write = |no: u32, part: &File| fs::write(path(no), part.write().0).expect("written");
+    let all = || (1..=3).zip(&parts).for_each(|(no, part)| write(no, part));
+    let refused = |no: u32| one_line(Model::load(&path(no), None).err());
+    all();
+    assert_eq!(Model::load(&path(1), None).expect("three parts").digest, digest);
+    assert!(refused(2).contains("part 2 of 3 of a split file; give the first"));
+
+    let changed = |no: usize, change: &dyn Fn(&mut File)| {
+        let mut part = parts[no - 1].clone();
+        change(&mut part);
+        write(no as u32, &part);
+        let text = refused(1);
+        all();
+        text
+    };
+    let other = changed(2, &|part| part.set("split.no", Value::U32(2)));
+    assert!(other.contains("part 3 of 3 by its metadata") && other.contains("00002-of"), "{other}");
+    assert!(changed(1, &|part| part.set("split.no", Value::U32(3))).contains("part 4 of 3"));
+    assert!(changed(1, &|part| part.set("split.count", Value::U32(1 << 20))).contains("part 1 of"));
+    let less = changed(3, &|part| drop(part.tensors.pop_first()));
+    assert!(less.contains("11 tensors in 3 parts, 12 by the metadata"), "{less}");
+    let (name, tensor) = parts[0].tensors.first_key_value().expect("not empty");
+    let twice = changed(2, &|part| drop(part.tensors.insert(name.clone(), tensor.clone())));
+    assert!(twice.contains("is in another part too"), "{twice}");
+    // A fault in a later part is that part's.
+    let (name, _) = parts[2].tensors.first_key_value().expect("not empty");
+    let past = changed(3, &|part| part.tensor(name).offset = Some(1 << 40));
+    assert!(past.contains("past the end") && past.contains("00003-of-00003"), "{past}");
+
+    fs::remove_file(path(3)).expect("removed");
+    assert!(
+        refused(1).contains("part 1 of 3; part 3, \"model.gguf-00003-of-00003.gguf\", is missing")
+    );
+    // The first part alone, under a name of its own.
+    assert!(scratch.refused(&parts[0]).contains("part 1 of 3, whose name does not end"));
 }

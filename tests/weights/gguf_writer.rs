@@ -11,6 +11,7 @@ pub(crate) const F16: u32 = 1;
 pub(crate) enum Value {
     U32(u32),
     F32(f32),
+    Bool(bool),
     Text(&'static str),
 }
 
@@ -147,6 +148,10 @@ impl File {
                 Value::F32(x) => {
                     out.extend(6u32.to_le_bytes());
                     out.extend(x.to_le_bytes());
+                }
+                Value::Bool(b) => {
+                    out.extend(7u32.to_le_bytes());
+                    out.push(u8::from(*b));
                 }
                 Value::Text(t) => {
                     out.extend(8u32.to_le_bytes());

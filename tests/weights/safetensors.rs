@@ -33,13 +33,13 @@ const NAMES: [&str; 14] = [
     "model.layers.0.self_attn.k_norm.weight",
 ];
 
-type Tensors = BTreeMap<String, (Stored, Vec<usize>, Vec<u8>)>;
+pub(crate) type Tensors = BTreeMap<String, (Stored, Vec<usize>, Vec<u8>)>;
 
 fn bf16_bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(|v| bf16::from_f32(v).to_le_bytes()).collect()
 }
 
-fn model(qwen3: bool) -> Tensors {
+pub(crate) fn model(qwen3: bool) -> Tensors {
     let list = tensors(SIZES, qwen3).into_iter().enumerate().zip(NAMES);
     list.map(|((t, (_, shape)), name)| {
         let bytes = bf16_bytes((0..shape.iter().product()).map(|e| value(t, e)));
@@ -48,7 +48,7 @@ fn model(qwen3: bool) -> Tensors {
     .collect()
 }
 
-fn config(model_type: &str) -> Value {
+pub(crate) fn config(model_type: &str) -> Value {
     json!({
         "model_type": model_type, "num_hidden_layers": 1, "hidden_size": 16,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
@@ -59,7 +59,7 @@ fn config(model_type: &str) -> Value {
     })
 }
 
-fn write_shard(path: &Path, tensors: &Tensors) {
+pub(crate) fn write_shard(path: &Path, tensors: &Tensors) {
     let views: BTreeMap<&String, TensorView<'_>> = tensors
         .iter()
         .map(|(n, (d, s, b))| (n, TensorView::new(*d, s.clone(), b).expect("well formed")))
@@ -67,19 +67,19 @@ fn write_shard(path: &Path, tensors: &Tensors) {
     fs::write(path, serialize(views, None).expect("serialises")).expect("written");
 }
 
-fn folder(config: &Value, tensors: &Tensors) -> TempDir {
+pub(crate) fn folder(config: &Value, tensors: &Tensors) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
     write_shard(&folder.path().join("model.safetensors"), tensors);
     folder
 }
 
-fn load(config: &Value, tensors: &Tensors) -> Model {
+pub(crate) fn load(config: &Value, tensors: &Tensors) -> Model {
     Model::load(folder(config, tensors).path(), None).expect("a whole folder")
 }
 
 /// The message about a folder that must be refused.
-fn refused(folder: &Path) -> String {
+pub(crate) fn refused(folder: &Path) -> String {
     let text = Model::load(folder, None).expect_err("must be refused").to_string();
     assert!(!text.contains('\n'), "{text}");
     text
@@ -124,12 +124,19 @@ fn shards_read_like_one_file() {
     fs::write(&index, json!({ "metadata": {}, "weight_map": map }).to_string()).expect("written");
     assert_eq!(Model::load(folder.path(), None).expect("whole").digest, whole.digest);
 
-    // A shard that repeats another's tensor, one that is absent, one outside the folder.
+    // A stale copy in another shard changes nothing: the index says which one counts.
     let mut twice = shards[0].clone();
-    let (name, tensor) = shards[1].first_key_value().expect("not empty");
-    twice.insert(name.clone(), tensor.clone());
+    let (name, (kind, shape, bytes)) = shards[1].first_key_value().expect("not empty");
+    twice.insert(name.clone(), (*kind, shape.clone(), vec![0x3f; bytes.len()]));
     write_shard(&folder.path().join("part-0.safetensors"), &twice);
-    assert!(refused(folder.path()).contains("is in another shard too"));
+    assert_eq!(Model::load(folder.path(), None).expect("whole").digest, whole.digest);
+
+    // A shard without a tensor that it should have, one that is absent, one outside the folder.
+    let mut less = shards[0].clone();
+    let (name, _) = less.pop_first().expect("not empty");
+    write_shard(&folder.path().join("part-0.safetensors"), &less);
+    let says = format!("{name:?}: missing in \"part-0.safetensors\", where the index has it");
+    assert!(refused(folder.path()).contains(&says));
     write_shard(&folder.path().join("part-0.safetensors"), &shards[0]);
     fs::remove_file(folder.path().join("part-2.safetensors")).expect("removed");
     assert!(refused(folder.path()).contains("part-2.safetensors: No such file"));
@@ -227,6 +234,62 @@ fn the_first_id_and_further_last_ids_come_from_the_companions() {
     assert_eq!(load().bos, Some(1));
 }
 
+/// Goal: the id before a text is the template's, and a template that adds more is refused. Method: templates and flags.
+#[test]
+fn what_a_tokenizer_adds_to_a_text_is_one_id_before_it_or_refused() {
+    let folder = folder(&config("llama"), &model(false));
+    let write = |name: &str, v: Value| {
+        fs::write(folder.path().join(name), v.to_string()).expect("written");
+    };
+    let bos = || Model::load(folder.path(), None).expect("whole").config.bos;
+    let special = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
+    let text = json!({ "Sequence": { "id": "A", "type_id": 0 } });
+    let ids = json!({ "<s>": { "id": "<s>", "ids": [3], "tokens": ["<s>"] } });
+    let processor = |single: Value| {
+        write(
+            "tokenizer.json",
+            json!({ "post_processor": {
+                "type": "TemplateProcessing", "single": single, "special_tokens": ids,
+            } }),
+        );
+    };
+    processor(json!([special("<s>"), text]));
+    assert_eq!(bos(), Some(3));
+    processor(json!([text]));
+    assert_eq!(bos(), None);
+    for single in [json!([text, special("</s>")]), json!([special("<s>"), special("<s>"), text])] {
+        processor(single);
+        assert!(refused(folder.path()).contains("inside or behind a text"));
+    }
+    write("tokenizer.json", json!({ "post_processor": { "type": "BertProcessing" } }));
+    assert!(refused(folder.path()).contains("post-processor \"BertProcessing\""));
+    write("tokenizer.json", json!({ "post_processor": null }));
+    write("tokenizer_config.json", json!({ "add_eos_token": true }));
+    assert!(refused(folder.path()).contains("add_eos_token is true"));
+    write("tokenizer_config.json", json!({ "add_prefix_space": true }));
+    assert!(refused(folder.path()).contains("add_prefix_space true"));
+    let metaspace = json!({ "type": "Metaspace", "prepend_scheme": "first" });
+    write("tokenizer.json", json!({ "pre_tokenizer": metaspace }));
+    assert_eq!(bos(), None);
+    // Asked for, and nothing says which.
+    let mut none = config("llama");
+    none["bos_token_id"] = Value::Null;
+    write("config.json", none);
+    write("tokenizer_config.json", json!({ "add_bos_token": true }));
+    assert!(refused(folder.path()).contains("a token of no id"));
+}
+
+#[test]
+fn pointers_of_git_lfs_are_named_as_such() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    let folder = folder(&config("llama"), &model(false));
+    for name in ["model.safetensors", "tokenizer.json", "config.json"] {
+        fs::write(folder.path().join(name), pointer).expect("written");
+        let text = refused(folder.path());
+        assert!(text.contains("a Git-LFS pointer") && text.contains(name), "{text}");
+    }
+}
+
 #[test]
 fn configurations_that_cannot_be_right_are_refused() {
     let changes = [
@@ -244,7 +307,7 @@ fn configurations_that_cannot_be_right_are_refused() {
         ("RoPE base", "rope_theta", json!(0.0)),
         ("id 9 in a vocabulary of 5", "eos_token_id", json!(9)),
         ("token id", "eos_token_id", json!("</s>")),
-        ("RoPE scaling \"yarn\"", "rope_scaling", json!({ "rope_type": "yarn" })),
+        ("RoPE scaling \"longrope\"", "rope_scaling", json!({ "rope_type": "longrope" })),
         ("without factor", "rope_scaling", json!({ "rope_type": "linear" })),
         ("RoPE scaling Linear", "rope_scaling", json!({ "rope_type": "linear", "factor": 0.0 })),
         ("model type \"gpt2\"", "model_type", json!("gpt2")),

@@ -23,7 +23,7 @@ def block(kind, rng):
     size = gguf.GGML_QUANT_SIZES[kind][1]
     b = rng.integers(0, 256, size, dtype=np.uint8)
     at = {T.Q4_0: [0], T.Q5_0: [0], T.Q8_0: [0], T.Q4_1: [0, 2], T.Q5_1: [0, 2], T.Q4_K: [0, 2], T.Q5_K: [0, 2],
-          T.Q6_K: [208]}[kind]
+          T.Q6_K: [208], T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0], T.IQ4_XS: [0]}[kind]
     for i in at:
         b[i:i + 2] = np.array([rng.normal() * 0.03], dtype=np.float16).view(np.uint8)
     return b
@@ -32,7 +32,8 @@ def block(kind, rng):
 def dequant():
     rng = np.random.default_rng(20261129)
     rows = []
-    for kind in [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K]:
+    for kind in [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K, T.Q2_K, T.Q3_K,
+                 T.IQ4_NL, T.IQ4_XS]:
         data = np.concatenate([block(kind, rng) for _ in range(BLOCKS)])
         values = gguf.quants.dequantize(data, kind).astype(np.float32)
         rows.append({"type": int(kind), "name": kind.name, "bytes": data.tobytes().hex(),
