@@ -235,6 +235,7 @@ mod tests {
                 shrunk: None,
                 divergence: compare::crash("once".into()),
                 again,
+                interrupted: None,
             };
             let path = Path::new("case.json");
             let explanation = Explanation::default();

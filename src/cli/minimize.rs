@@ -82,9 +82,10 @@ impl Minimize {
             say!("{} is broken: {}", relation.id, shrunk.divergence);
             let (case, minimal) = (&shrunk.case, shrunk.minimal);
             say!("{}", explain(&*fixture, case, &shrunk.divergence, minimal));
+            let ended = shrunk.ended_by.as_deref();
             say!(
                 "{} after {} executions, {} checks: {}",
-                if shrunk.minimal { "1-minimal" } else { "not minimal, the budget ended" },
+                ended.map_or("1-minimal".into(), |why| format!("not known to be minimal ({why})")),
                 shrunk.executions,
                 shrunk.checks,
                 path.display()

@@ -72,12 +72,14 @@ pub struct Failure {
     pub divergence: compare::Divergence,
     /// Verdicts of three more executions of the original: whether it failed again.
     pub again: [bool; 3],
+    /// Why these could not be carried out, if they could not.
+    pub interrupted: Option<String>,
 }
 
 impl Failure {
     /// Whether the case fails each time. If not, the engine's own repeatability is what is broken.
     pub fn is_repeatable(&self) -> bool {
-        self.again == [true; 3]
+        self.again == [true; 3] && self.interrupted.is_none()
     }
 
     /// The case to report.
@@ -203,7 +205,7 @@ impl Campaign<'_> {
         let failure = match ended.transpose()? {
             Some((index, relation, divergence)) => {
                 progress(Progress::Shrinking);
-                Some(self.examine(&cases, index, asked[relation].0, divergence)?)
+                Some(self.examine(&cases, index, asked[relation].0, divergence))
             }
             None => None,
         };
@@ -303,16 +305,23 @@ impl Campaign<'_> {
         index: u64,
         relation: &'static Relation,
         divergence: compare::Divergence,
-    ) -> Result<Failure, SubjectError> {
+    ) -> Failure {
         let original = proptest::strategy::ValueTree::current(&cases.nth(self.seed, index));
         let mut again = [false; 3];
+        let mut interrupted = None;
         for slot in &mut again {
-            let found = failure_of(self.subject, relation, &original)?;
-            *slot = found.is_some_and(|d| d.all.contains(&divergence.observable));
+            match failure_of(self.subject, relation, &original) {
+                Ok(found) => *slot = found.is_some_and(|d| d.all.contains(&divergence.observable)),
+                // What was found stays found, whatever became of the subject.
+                Err(error) => {
+                    interrupted = Some(error.to_string());
+                    break;
+                }
+            }
         }
         // What fails only sometimes can't be shrunk: a candidate that passes proves nothing.
         let shrunk = (again == [true; 3])
             .then(|| shrink(self.subject, relation, &original, &divergence, self.budget));
-        Ok(Failure { relation, index, original, shrunk, divergence, again })
+        Failure { relation, index, original, shrunk, divergence, again, interrupted }
     }
 }

@@ -173,11 +173,16 @@ pub fn failure(
             );
         }
         Some(shrunk) => {
+            let why = shrunk.ended_by.as_deref().unwrap_or("the search ended");
             let _ = writeln!(
                 out,
-                "not minimal: the shrink's budget ended after {} executions",
+                "not known to be minimal, after {} executions: {why}",
                 shrunk.executions
             );
+        }
+        None if failure.interrupted.is_some() => {
+            let why = failure.interrupted.as_deref().unwrap_or_default();
+            let _ = writeln!(out, "not asked again, and not known to be minimal: {why}");
         }
         None => {
             let again = failure.again.iter().filter(|a| **a).count();

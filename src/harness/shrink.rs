@@ -33,6 +33,8 @@ pub struct Shrunk {
     pub divergence: Divergence,
     /// Whether every single reduction was tried and made the failure go away.
     pub minimal: bool,
+    /// What ended the search before that, if something did.
+    pub ended_by: Option<String>,
     /// Executions of single reductions that prove it.
     pub checks: u64,
     /// Executions of candidates before that.
@@ -73,61 +75,20 @@ pub fn shrink(
     divergence: &Divergence,
     budget: ShrinkBudget,
 ) -> Shrunk {
-    let started = Instant::now();
-    let mut search = Search { subject, relation, observable: divergence.observable, executions: 0 };
-    let spent = |search: &Search<'_>| {
-        search.executions >= budget.executions_max || started.elapsed() >= budget.time_max
-    };
-
+    let (observable, started) = (divergence.observable, Instant::now());
+    let mut search = Search { subject, relation, observable, executions: 0, budget, started };
     let mut best = (case.clone(), divergence.clone());
-    'joint: loop {
-        let mut tree = CaseTree::new(best.0.clone()).with_frozen(search.frozen(&best.0));
-        let mut more = tree.simplify();
-        while more {
-            if spent(&search) {
-                return Shrunk {
-                    case: best.0,
-                    divergence: best.1,
-                    minimal: false,
-                    checks: 0,
-                    executions: search.executions,
-                };
-            }
-            let candidate = tree.current();
-            more = match search.fails(&candidate) {
-                Some(divergence) => {
-                    best = (candidate, divergence);
-                    tree.simplify()
-                }
-                None => tree.complicate(),
-            };
-        }
-        // The certificate: every single reduction once more, from fresh state.
-        let executions = search.executions;
-        let mut checks = 0;
-        for single in reduce::singles(&best.0, &search.frozen(&best.0)) {
-            if single.validate().is_err() {
-                continue;
-            }
-            checks += 1;
-            if let Some(divergence) = search.fails(&single) {
-                best = (single, divergence);
-                if spent(&search) {
-                    break 'joint;
-                }
-                continue 'joint;
-            }
-        }
-        return Shrunk { case: best.0, divergence: best.1, minimal: true, checks, executions };
-    }
-    Shrunk {
-        case: best.0,
-        divergence: best.1,
-        minimal: false,
-        checks: 0,
-        executions: search.executions,
-    }
+    let (checks, ended_by) = match search.minimise(&mut best) {
+        Ok(checks) => (checks, None),
+        Err(why) => (0, Some(why)),
+    };
+    let (case, divergence) = best;
+    let executions = search.executions - checks;
+    Shrunk { case, divergence, minimal: ended_by.is_none(), ended_by, checks, executions }
 }
+
+/// Why a search ended before it had proved anything.
+type Ended = String;
 
 /// Asks whether candidates fail in the same way.
 struct Search<'s> {
@@ -135,9 +96,61 @@ struct Search<'s> {
     relation: &'s Relation,
     observable: Observable,
     executions: u64,
+    budget: ShrinkBudget,
+    started: Instant,
 }
 
 impl Search<'_> {
+    /// Reduces the best case until no single reduction of it fails; returns how many were asked to prove that.
+    fn minimise(&mut self, best: &mut (Case, Divergence)) -> Result<u64, Ended> {
+        loop {
+            let mut tree = CaseTree::new(best.0.clone()).with_frozen(self.frozen(&best.0));
+            let mut more = tree.simplify();
+            while more {
+                self.within_budget()?;
+                let candidate = tree.current();
+                more = match self.fails(&candidate)? {
+                    Some(divergence) => {
+                        *best = (candidate, divergence);
+                        tree.simplify()
+                    }
+                    None => tree.complicate(),
+                };
+            }
+            match self.smaller(&best.0)? {
+                Ok(smaller) => *best = smaller,
+                Err(checks) => return Ok(checks),
+            }
+            self.within_budget()?;
+        }
+    }
+
+    /// The certificate: every single reduction once more, from fresh state. One that fails, or how many there are.
+    fn smaller(&mut self, case: &Case) -> Result<Result<(Case, Divergence), u64>, Ended> {
+        let mut checks = 0;
+        for single in reduce::singles(case, &self.frozen(case)) {
+            if single.validate().is_err() {
+                continue;
+            }
+            checks += 1;
+            if let Some(divergence) = self.fails(&single)? {
+                return Ok(Ok((single, divergence)));
+            }
+        }
+        Ok(Err(checks))
+    }
+
+    fn within_budget(&self) -> Result<(), Ended> {
+        let ShrinkBudget { executions_max, time_max } = self.budget;
+        if self.executions >= executions_max {
+            return Err(format!("{executions_max} executions were spent on it"));
+        }
+        if self.started.elapsed() >= time_max {
+            return Err(format!("{} s were spent on it", time_max.as_secs_f64()));
+        }
+        Ok(())
+    }
+
     /// The prompts of the case's continuations.
     fn frozen(&self, case: &Case) -> Frozen {
         if !case.workload.has_continuations() {
@@ -152,10 +165,14 @@ impl Search<'_> {
             .collect()
     }
 
-    fn fails(&mut self, case: &Case) -> Option<Divergence> {
+    /// How a candidate fails, if it does. Only one that was carried out and judged, or that no engine could carry out, is taken
+    /// for one that does not: where the subject is gone, nothing is known of it.
+    fn fails(&mut self, case: &Case) -> Result<Option<Divergence>, Ended> {
         self.executions += 1;
-        // A candidate that is not executable is no failure of the engine.
-        let found = failure_of(self.subject, self.relation, case).ok().flatten()?;
-        found.all.contains(&self.observable).then_some(found)
+        match failure_of(self.subject, self.relation, case) {
+            Ok(found) => Ok(found.filter(|found| found.all.contains(&self.observable))),
+            Err(SubjectError::BadInput(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! A fault for each relation that looks at more than one run, or at draws: planted in what the real engine reports, it must
 //! break that relation, at what it looks at.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use lockstep::case::Case;
 use lockstep::contract::Mode;
 use lockstep::device::hash::Hash;
@@ -31,21 +33,85 @@ impl Spoilt {
     }
 
     fn campaign(&self, relation: &str) -> Report {
-        let relation = by_id(relation).unwrap();
-        let mut space = Space::new(self.edges(), self.default_world());
-        space.focus.extend_from_slice(relation.focus);
-        let campaign = Campaign {
-            subject: self,
-            space,
-            relations: vec![relation],
-            cases: 64,
-            time_max: None,
-            seed: 2,
-            jobs: 1,
-            budget: ShrinkBudget::default(),
-        };
-        campaign.run(&|_| ()).unwrap()
+        campaign(self, relation).unwrap()
     }
+}
+
+fn campaign(subject: &dyn Subject, relation: &str) -> Result<Report, SubjectError> {
+    let relation = by_id(relation).unwrap();
+    let mut space = Space::new(subject.edges(), subject.default_world());
+    space.focus.extend_from_slice(relation.focus);
+    let campaign = Campaign {
+        subject,
+        space,
+        relations: vec![relation],
+        cases: 64,
+        time_max: None,
+        seed: 2,
+        jobs: 1,
+        budget: ShrinkBudget::default(),
+    };
+    campaign.run(&|_| ())
+}
+
+/// An engine with a fault whose device is lost after so many executions.
+struct Lost {
+    inner: Spoilt,
+    executions: AtomicU64,
+    lost_after: u64,
+}
+
+impl lockstep::subject::Wrapper for Lost {
+    fn inner(&self) -> &dyn Subject {
+        &self.inner
+    }
+    fn execute(
+        &self,
+        world: &World,
+        workload: &Workload,
+        schedule: &Schedule,
+        seed: u64,
+        capture: Option<&Capture>,
+    ) -> Result<Run, SubjectError> {
+        if self.executions.fetch_add(1, Ordering::SeqCst) >= self.lost_after {
+            return Err(SubjectError::Unavailable("the device was lost".into()));
+        }
+        Subject::execute(&self.inner, world, workload, schedule, seed, capture)
+    }
+}
+
+/// Wherever the device is lost: what was found stays found, and nothing is called minimal that was not proved to be.
+#[test]
+fn a_device_that_is_lost_proves_nothing() {
+    let run = |lost_after: u64| {
+        let spoil: Spoil = |_, _, run| flip(run, |_, output| output.shared_steps > 0);
+        let lost = Lost { inner: Spoilt::new(spoil), executions: AtomicU64::new(0), lost_after };
+        let report = campaign(&lost, "I1");
+        (report, lost.executions.into_inner())
+    };
+    let (whole, executions) = run(u64::MAX);
+    assert!(whole.unwrap().failure.unwrap().shrunk.unwrap().minimal);
+    let mut seen = [0; 3];
+    for lost_after in (0..executions).step_by(5) {
+        let kind = match run(lost_after).0 {
+            Err(error) => {
+                assert_eq!(error, SubjectError::Unavailable("the device was lost".into()));
+                0
+            }
+            Ok(report) => {
+                let failure = report.failure.expect("it was found");
+                let ended = match &failure.shrunk {
+                    Some(shrunk) => shrunk.ended_by.as_deref(),
+                    None => failure.interrupted.as_deref(),
+                };
+                assert_eq!(ended, Some("the device was lost"), "after {lost_after}");
+                assert!(failure.shrunk.as_ref().is_none_or(|shrunk| !shrunk.minimal));
+                1 + usize::from(failure.shrunk.is_some())
+            }
+        };
+        seen[kind] += 1;
+    }
+    assert!(seen[2] > 0, "{seen:?} of {executions}");
 }
 
 impl lockstep::subject::Wrapper for Spoilt {
