@@ -169,10 +169,11 @@ impl Search<'_> {
     /// for one that does not: where the subject is gone, nothing is known of it.
     fn fails(&mut self, case: &Case) -> Result<Option<Divergence>, Ended> {
         self.executions += 1;
-        match failure_of(self.subject, self.relation, case) {
-            Ok(found) => Ok(found.filter(|found| found.all.contains(&self.observable))),
-            Err(SubjectError::BadInput(_)) => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }
+        let found = match failure_of(self.subject, self.relation, case) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(SubjectError::BadInput(_)) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        Ok(found.all.contains(&self.observable).then_some(found))
     }
 }
