@@ -180,18 +180,19 @@ pub fn failure(
                 shrunk.executions
             );
         }
-        None if failure.interrupted.is_some() => {
-            let why = failure.interrupted.as_deref().unwrap_or_default();
-            let _ = writeln!(out, "not asked again, and not known to be minimal: {why}");
-        }
-        None => {
-            let again = failure.again.iter().filter(|a| **a).count();
-            let _ = writeln!(
-                out,
-                "not repeatable: it failed again in {again} of 3 more executions, so it was not \
-                 shrunk; the engine does not repeat itself"
-            );
-        }
+        None => match &failure.interrupted {
+            Some(why) => {
+                let _ = writeln!(out, "not asked again, and not known to be minimal: {why}");
+            }
+            None => {
+                let again = failure.again.iter().filter(|a| **a).count();
+                let _ = writeln!(
+                    out,
+                    "not repeatable: it failed again in {again} of 3 more executions, so it was not \
+                         shrunk; the engine does not repeat itself"
+                );
+            }
+        },
     }
     let _ = writeln!(out, "case file: {}", path.display());
     out.push_str(&describe(failure.case()));

@@ -28,8 +28,7 @@ pub(super) async fn respond(
     request: Request,
     plan: fn(&App, &mut Fields) -> Result<Plan, ApiError>,
 ) -> Response {
-    let begun = begin(app, request, plan).await;
-    match begun {
+    match begin(app, request, plan).await {
         Ok(exchange) => answer(exchange, app.limits.request_timeout).await,
         Err(error) => error.into_response(),
     }
@@ -56,7 +55,11 @@ pub(super) async fn aside<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let app = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || work(&app)).await;
-    done.unwrap_or_else(|error| Err(ApiError::failed(error.to_string())))
+    done.unwrap_or_else(|error| match error.try_into_panic() {
+        // It is counted where every panic of a request is.
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(error) => Err(ApiError::failed(error.to_string())),
+    })
 }
 
 async fn answer(exchange: Exchange, limit: Duration) -> Response {
